@@ -40,6 +40,9 @@ struct SchedulerOptions {
   Nanos probeEvery = seconds(1);    // of a storage that failed
 };
 
+// Whose request, and its id.
+using RequestKey = std::pair<std::uint32_t, std::string>;
+
 struct SchedulerPeers {
   ActorId links{};  // the adapter that has the connections to the nodes
 };
@@ -77,6 +80,7 @@ struct Job {
   std::uint64_t heldNs = 0;
   std::vector<Asker> askers;  // of submit, until it is bound
   bool held = false;          // its node has said that it has it
+  bool tokenDue = false;      // Bound: its node is asked for the token that the store lacks
   Nanos answerBy{0};          // of the last order about it
   Nanos refusedAt{0};         // by the last node that did
 

@@ -14,7 +14,7 @@ Result<Spot> Places::place(std::uint64_t task, const ClusterAsk& ask,
                            std::optional<MemberId> avoided) {
   ++decisions_;
   if (gathers_) {
-    return fail(ErrorCode::NoRoom, "nodes say first what they hold: the scheduler was restored");
+    return fail(ErrorCode::NoRoom, "nodes say first what they hold: the store is a copy, or new");
   }
   const ShutNodes shut(ledger_, shutTo(task, avoided));
   Result<Spot> spot = ledger_.place(ask);

@@ -42,9 +42,11 @@ struct Round {
   std::map<std::uint64_t, JobBefore> jobs;
   std::map<MemberId, NodeMarks> marks;
   std::map<std::uint64_t, Job> ended;
-  std::size_t members = 0;        // where nodes are new: how many are stored then
-  std::optional<Score> priority;  // as it was before
-  std::optional<std::vector<JoinToken>> tokens;              // as they were before
+  std::map<RequestKey, std::uint64_t> requests;  // whose they were before; 0: nobody's
+  std::uint64_t nextTask = 0;                    // as it was before
+  std::size_t members = 0;                       // where nodes are new: how many are stored then
+  std::optional<Score> priority;                 // as it was before
+  std::optional<std::vector<JoinToken>> tokens;  // as they were before
   std::vector<EventRecord> audits;
   std::vector<std::function<void(Turn&)>> effects;
   std::vector<Asker> askers;                                 // who is told of a failure
@@ -63,7 +65,7 @@ struct Round {
 
 class Rounds {
  public:
-  static constexpr std::size_t kTouchedMax = 1'024;      // tasks that a round begins to change
+  static constexpr std::size_t kTouchedMax = 1'024;        // tasks that a round begins to change
   static constexpr std::size_t kRepliesPerClient = 4'096;  // then the client's own deadline answers
 
   Rounds(const SchedulerOptions& options, DurableShell& shell, EventSource& feed)
@@ -90,8 +92,7 @@ class Rounds {
   // --- events ---
   // Told when no round is in flight, so that numbers are told in order. `where`: a node, or
   // node/card.
-  void note(EventKind kind, std::uint64_t task, const std::string& where,
-            const std::string& text);
+  void note(EventKind kind, std::uint64_t task, const std::string& where, const std::string& text);
   // Stored with the round, and told once it is committed.
   void audit(EventKind kind, const Who& who, std::uint64_t task, const std::string& where,
              const std::string& text);

@@ -108,6 +108,7 @@ bool SchedulerActor::hasWork() const {
 bool SchedulerActor::work(Turn& turn) {
   if (!shell_.announce(turn)) return false;
   rounds_.begin();
+  rounds_.open().nextTask = tasks_.nextNumber();
   decide();
   if (!rounds_.open().empty()) {
     persist(turn);

@@ -94,7 +94,9 @@ void Sessions::onMessage(schema::FromMember::Reader said, Nanos heardAt) {
       return takeFacts(*member, std::move(*facts));
     }
     case schema::FromMember::TASKS:
-      for (const auto entry : said.getTasks()) onHeld(*member, readHeld(entry));
+      for (const auto entry : said.getTasks()) {
+        if (const auto task = onHeld(*member, readHeld(entry))) askForToken(*task);
+      }
       return;
     case schema::FromMember::BOUND:
       return onBound(*member, said.getBound());
@@ -131,11 +133,18 @@ void Sessions::closeLink(std::uint32_t link) {
   members_.setLife(*member, members_.membership().life(*member));
 }
 
-// A later term was seen, so another scheduler acted since this one's store was written. Nobody is
-// served until a higher term than that is committed here (C1).
+// A later term was seen, so another scheduler acted since this one's store was written; or this
+// term, by a node that was never welcomed here: the other one began on a new store as well.
+bool Sessions::actedElsewhere(std::uint64_t termSeen, const std::string& name) const {
+  if (termSeen != members_.term()) return termSeen > members_.term();
+  const std::optional<MemberId> member = members_.find(name);
+  return !member || !members_.at(*member).node;
+}
+
+// Nobody is served until a higher term than that is committed here (C1).
 void Sessions::standDown(std::uint64_t termSeen) {
   const Error error = fail(ErrorCode::Conflict, "term " + std::to_string(termSeen) +
-                                                    " was seen, and this is term " +
+                                                    " was seen elsewhere, and this is term " +
                                                     std::to_string(members_.term()));
   for (const std::uint32_t link : members_.membership().links()) {
     members_.turnAway(link, error);
@@ -156,7 +165,7 @@ void Sessions::onHello(std::uint32_t link, schema::MemberHello::Reader hello, Na
   }
   Result<MemberFacts> facts = readMemberFacts(hello.getFacts());
   if (!facts) return members_.turnAway(link, facts.error());
-  if (hello.getTermSeen() > members_.term()) {
+  if (actedElsewhere(hello.getTermSeen(), facts->ledger.name)) {
     turnAway(ErrorCode::Unavailable, "this scheduler raises its term: try again");
     return standDown(hello.getTermSeen());
   }
@@ -212,7 +221,12 @@ void Sessions::reconcile(MemberId member, const std::set<std::uint64_t>& said) {
       tasks_.nodeEnded(task, "its node says that it is over");
       continue;
     }
-    const Job& job = tasks_.at(task);
+    Job& job = *tasks_.find(task);
+    // Also of an earlier life of this scheduler, or asked for in vain.
+    if (job.state == PlaceState::Bound && job.token.empty() && startsPrograms(member, job)) {
+      job.tokenDue = true;
+    }
+    askForToken(task);
     if (job.state == PlaceState::Assumed) {  // the answer, and with it the token, was lost
       rounds_.after([this, task](Turn&) { tasks_.orderBind(task); });
     } else if (job.state == PlaceState::Ending) {
@@ -234,9 +248,12 @@ std::optional<std::uint64_t> Sessions::onHeld(MemberId member, const HeldTask& h
   if (!task) {
     if (held.ended) return std::nullopt;
     if (held.clusterTask == 0) return adopt(member, held, tasks_.nextNumber());
+    // This store never numbered it, or did so before it was copied. What is over as far as it knows
+    // lives by a later decision alone.
     const bool later = held.clusterTask >= tasks_.nextNumber() && held.clusterTask < kTaskMax;
-    if (later || held.clusterTask < tasks_.firstNumber()) {
-      return adopt(member, held, held.clusterTask);  // this store never numbered it
+    const bool other = later || held.clusterTask < tasks_.firstNumber();
+    if (other && !tasks_.isOver(held.clusterTask, held.epoch)) {
+      return adopt(member, held, held.clusterTask);
     }
   } else if (!tasks_.at(*task).member && held.epoch == tasks_.at(*task).epoch && !held.ended) {
     return takeLater(member, *task, held), task;  // the store has it from before it was placed
@@ -275,7 +292,14 @@ void Sessions::takeLater(MemberId member, std::uint64_t task, const HeldTask& he
   job.again = false;
   job.held = true;
   job.boundUnixMs = std::max<std::uint64_t>(job.boundUnixMs, 1);
+  job.reason.clear();
+  job.making.reset();
+  job.phase = held.phase;
+  job.figures = held.figures;
+  job.usedNs = held.usedNs;
+  job.heldNs = held.heldNs;
   job.token.clear();
+  job.tokenDue = true;
   const std::optional<Spot> spot = members_.spotOf(member, job.spec, job.cards);
   tasks_.put(task, std::move(job), spot);
   ++later_;
@@ -322,6 +346,7 @@ std::uint64_t Sessions::adopt(MemberId member, const HeldTask& held, std::uint64
   job.phase = held.phase;
   job.figures = held.figures;
   job.held = true;
+  job.tokenDue = !job.adopted;
   const std::optional<Spot> spot = members_.spotOf(member, job.spec, job.cards);
   const bool alone = job.adopted;
   const auto same = tasks_.ofRequest(held.spec.ownerUid, held.spec.requestId);
@@ -340,24 +365,33 @@ void Sessions::dropDouble(std::uint64_t other, std::uint64_t task) {
   tasks_.erase(other, "its request is task " + std::to_string(task) + ", which runs");
 }
 
+// Containers of pods are started without one, and their nodes tell of no variables for it.
+bool Sessions::startsPrograms(MemberId member, const Job& job) const {
+  return !job.adopted && !members_.at(member).facts.environment.empty();
+}
+
 // What a program of the cluster is started with stands in its node's answer to the order to bind
 // it, so that one is repeated.
+void Sessions::askForToken(std::uint64_t task) {
+  if (!tasks_.at(task).tokenDue) return;
+  rounds_.after([this, task](Turn&) { tasks_.orderBind(task); });
+}
+
 void Sessions::noteTaken(MemberId member, std::uint64_t task, const HeldTask& held,
                          const char* why) {
   std::string cards;
   for (const std::string& card : held.cards) cards += (cards.empty() ? "" : ",") + card;
-  rounds_.after([this, task, member, text = held.spec.name + " on " + cards + ": " + why,
-                 asks = held.clusterTask != 0](Turn&) {
+  rounds_.after([this, task, member, text = held.spec.name + " on " + cards + ": " + why](Turn&) {
     rounds_.note("task-adopted", task, members_.name(member), text);
-    if (asks) tasks_.orderBind(task);
   });
 }
 
 std::string Sessions::gathered() const {
-  return std::to_string(members_.membership().alive()) + " nodes said what they hold: " +
-         std::to_string(unknown_) + " tasks were unknown here and are taken over, " +
-         std::to_string(later_) + " are where a later decision put them, " +
-         std::to_string(over_) + " that were known are over";
+  return std::to_string(members_.membership().alive()) +
+         " nodes said what they hold: " + std::to_string(unknown_) +
+         " tasks were unknown here and are taken over, " + std::to_string(later_) +
+         " are where a later decision put them, " + std::to_string(over_) +
+         " that were known are over";
 }
 
 // --- answers to orders ---
@@ -380,15 +414,15 @@ void Sessions::onBound(MemberId member, schema::MemberBound::Reader bound) {
   job.nodeTask = bound.getNodeTask();
   job.token = text(bound.getToken()).substr(0, kNameMax);
   if (!taskMayCarry("QGPU_TOKEN", job.token)) job.token.clear();
+  job.tokenDue = false;
   if (first) job.boundUnixMs = std::max<std::uint64_t>(rounds_.unixMs(), 1);
   if (first) job.phase = TaskPhase::Bound;
   const std::vector<std::string> cards = readTexts(bound.getCards(), kNodeCardsMax);
   if (!cards.empty()) job.cards = cards;
   const std::optional<Spot> spot = members_.spotOf(member, job.spec, job.cards);
   tasks_.put(task, std::move(job), spot);
-  if (!first) return;
-  rounds_.after([this, task, member](Turn&) {
-    rounds_.note("task-bound", task, members_.name(member), "its node holds it");
+  rounds_.after([this, task, member, first](Turn&) {
+    if (first) rounds_.note("task-bound", task, members_.name(member), "its node holds it");
     tasks_.answerAskers(task);
   });
 }
@@ -405,6 +439,9 @@ void Sessions::onRefused(MemberId member, schema::MemberRefused::Reader refused)
   const std::string why = "refused by node " + members_.name(member) + ": " +
                           text(refused.getFailure().getMessage()).substr(0, 256);
   if (found->state == PlaceState::Ending) return tasks_.nodeEnded(task, why);
+  if (std::exchange(found->tokenDue, false)) {  // it has none, and nobody waits for it any more
+    rounds_.after([this, task](Turn&) { tasks_.answerAskers(task); });
+  }
   if (found->state != PlaceState::Assumed) return;
   QGPU_MARK(RefusedByNode);
   const NodeId node = *members_.at(member).node;

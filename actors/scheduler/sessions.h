@@ -67,12 +67,15 @@ class Sessions {
   void stillHeld(MemberId member, std::uint64_t task, const HeldTask& held);
   std::uint64_t adopt(MemberId member, const HeldTask& held, std::uint64_t task);
   void dropDouble(std::uint64_t other, std::uint64_t task);
+  bool startsPrograms(MemberId member, const Job& job) const;
+  void askForToken(std::uint64_t task);
   void noteTaken(MemberId member, std::uint64_t task, const HeldTask& held, const char* why);
   void reconcile(MemberId member, const std::set<std::uint64_t>& said);
   void onBound(MemberId member, schema::MemberBound::Reader bound);
   void onRefused(MemberId member, schema::MemberRefused::Reader refused);
   void onForward(MemberId member, schema::MemberForward::Reader forward);
   void closeLink(std::uint32_t link);
+  bool actedElsewhere(std::uint64_t termSeen, const std::string& name) const;
   void standDown(std::uint64_t termSeen);
 
   const SchedulerOptions& options_;

@@ -34,6 +34,12 @@ const Job* Tasks::ended(std::uint64_t task) const {
   return found == ended_.end() ? nullptr : &found->second;
 }
 
+bool Tasks::isOver(std::uint64_t task, std::uint32_t epoch) const {
+  const auto now = rounds_.open().ended.find(task);
+  const Job* job = now != rounds_.open().ended.end() ? &now->second : ended(task);
+  return job != nullptr && epoch <= job->epoch;
+}
+
 const Job* Tasks::known(std::uint64_t task) const {
   const Job* living = find(task);
   return living != nullptr ? living : ended(task);
@@ -84,12 +90,27 @@ void Tasks::put(std::uint64_t task, Job job, std::optional<Spot> spot) {
   const auto found = jobs_.find(task);
   if (found != jobs_.end()) unlist(task, found->second);
   Job& now = jobs_[task] = std::move(job);
-  if (ended_.erase(task) != 0) std::erase(endedOrder_, task);  // its node holds it all the same
   list(task, now, spot);
-  if (!now.spec.task.requestId.empty()) {
-    requests_[{now.spec.task.ownerUid, now.spec.task.requestId}] = task;
-  }
+  claimRequest(task, now.spec.task);
+  livesAgain(task);
   if (now.state != PlaceState::Ending) maker_->isGone(task);
+}
+
+void Tasks::claimRequest(std::uint64_t task, const TaskSpec& spec) {
+  if (spec.requestId.empty()) return;
+  const RequestKey key{spec.ownerUid, spec.requestId};
+  std::uint64_t& owner = requests_[key];
+  rounds_.open().requests.try_emplace(key, owner);
+  owner = task;
+}
+
+// It was taken for ended, and a node holds it by a later decision.
+void Tasks::livesAgain(std::uint64_t task) {
+  rounds_.open().ended.erase(task);
+  if (!ended_.contains(task)) return;
+  rounds_.after([this, task](Turn&) {
+    if (ended_.erase(task) != 0) std::erase(endedOrder_, task);
+  });
 }
 
 void Tasks::erase(std::uint64_t task, std::string reason) {
@@ -115,6 +136,7 @@ void Tasks::erase(std::uint64_t task, std::string reason) {
                                                   " ended before it was bound: " + job.reason));
     }
     rounds_.note(bound ? EventKind("task-ended") : EventKind("task-dropped"), task, "", job.reason);
+    if (jobs_.contains(task)) return;  // a node that spoke later holds it
     keepEnded(task, job);
     if (endedOrder_.size() > options_.endedKept) forgetOldest();
   });
@@ -122,7 +144,7 @@ void Tasks::erase(std::uint64_t task, std::string reason) {
 
 void Tasks::keepEnded(std::uint64_t task, Job job) {
   job.askers.clear();
-  if (ended_.emplace(task, std::move(job)).second) endedOrder_.push_back(task);
+  if (ended_.insert_or_assign(task, std::move(job)).second) endedOrder_.push_back(task);
 }
 
 void Tasks::forgetOldest() {
@@ -130,7 +152,8 @@ void Tasks::forgetOldest() {
   const Job& oldest = ended_.at(task);
   const RequestKey key{oldest.spec.task.ownerUid, oldest.spec.task.requestId};
   const auto request = requests_.find(key);
-  if (request != requests_.end() && request->second == task) requests_.erase(request);
+  const bool itsOwn = request != requests_.end() && request->second == task;
+  if (itsOwn && !jobs_.contains(task)) requests_.erase(request);
   ended_.erase(task);
   endedOrder_.pop_front();
 }
@@ -152,6 +175,10 @@ Result<std::uint64_t> Tasks::admit(Job job) {
   }
   job.epoch = 1;
   job.submittedUnixMs = rounds_.unixMs();
+  if (job.forwarded && places_.gathers()) {
+    return fail(ErrorCode::Unavailable,
+                "the scheduler waits until nodes have said what they hold: try again in a moment");
+  }
   const std::uint64_t task = nextTask_;
   // What fits nowhere for an older task of the same shape fits nowhere for this one, unless that
   // one alone is kept off some node.
@@ -438,7 +465,8 @@ void Tasks::answerAskers(std::uint64_t task) {
   const auto found = jobs_.find(task);
   if (found == jobs_.end() || found->second.state == PlaceState::Assumed) return;
   Job& job = found->second;
-  if (job.state == PlaceState::Ending && !job.again) return;  // answered at its end
+  if (job.state == PlaceState::Bound && job.tokenDue) return;  // answered with it
+  if (job.state == PlaceState::Ending && !job.again) return;   // answered at its end
   for (const Asker& asker : std::exchange(job.askers, {})) {
     replyAssigned(asker, task);
     if (QGPU_PLANTED(AnsweredTwice)) replyAssigned(asker, task);
@@ -528,6 +556,7 @@ void Tasks::persistForgotten(const Round& round, Turn& turn) const {
   const std::size_t kept = endedOrder_.size() + round.ended.size();
   const std::size_t over = kept > options_.endedKept ? kept - options_.endedKept : 0;
   for (std::size_t i = 0; i < std::min(over, endedOrder_.size()); ++i) {
+    if (jobs_.contains(endedOrder_[i])) continue;  // it lives again since this round
     if (ended_.at(endedOrder_[i]).spec.task.requestId.empty()) continue;
     turn.persist({RowKind::ClusterTask, endedOrder_[i]},
                  [](schema::Row::Builder row) { row.setErased(); });
@@ -539,10 +568,17 @@ void Tasks::undo(const Round& round) {
     const auto found = jobs_.find(task);
     if (found == jobs_.end()) continue;
     unlist(task, found->second);
-    if (!before.job)
-      requests_.erase({found->second.spec.task.ownerUid, found->second.spec.task.requestId});
     jobs_.erase(found);
   }
+  for (const auto& [key, owner] : round.requests) {
+    if (owner == 0) {
+      requests_.erase(key);
+    } else {
+      requests_[key] = owner;
+    }
+  }
+  // Nobody was told of a number of this round; one that a node named is unknown here again.
+  nextTask_ = round.nextTask;
   for (const auto& [task, before] : round.jobs) {
     releaseMove(task);
     maker_->isUndone(task);

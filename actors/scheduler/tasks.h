@@ -77,6 +77,8 @@ class Tasks {
   const Job& at(std::uint64_t task) const { return jobs_.at(task); }
   // Of those that ended not long ago; null: it lives, or is forgotten.
   const Job* ended(std::uint64_t task) const;
+  // Whether it ended under this epoch or a later one, as far as that is known; in a round.
+  bool isOver(std::uint64_t task, std::uint32_t epoch) const;
   // The living task or the one that ended not long ago.
   const Job* known(std::uint64_t task) const;
   std::optional<std::uint64_t> ofRequest(std::uint32_t uid, const std::string& requestId) const;
@@ -128,8 +130,8 @@ class Tasks {
   // --- who asked for them ---
   // Overloaded where kAskersMax wait for it already.
   Status addAsker(std::uint64_t task, const Asker& asker);
-  // Bound: with all that a launcher needs. Not to be bound soon: that it waits. Between the two the
-  // askers wait on.
+  // Bound: with all that a launcher needs, its token among it. Not to be bound soon: that it waits.
+  // Between the two the askers wait on.
   void answerAskers(std::uint64_t task);
   void replyAssigned(const Asker& asker, std::uint64_t task);
 
@@ -145,7 +147,6 @@ class Tasks {
   void writeDurable(std::uint64_t task, const Job& job, schema::ClusterTask::Builder facts) const;
 
  private:
-  using RequestKey = std::pair<std::uint32_t, std::string>;  // uid, request id
   struct Overdue {
     Nanos at{0};
     std::uint64_t task = 0;
@@ -155,6 +156,8 @@ class Tasks {
   void list(std::uint64_t task, const Job& job, const std::optional<Spot>& spot);
   void unlist(std::uint64_t task, const Job& job);
   void keepEnded(std::uint64_t task, Job job);
+  void livesAgain(std::uint64_t task);
+  void claimRequest(std::uint64_t task, const TaskSpec& spec);
   void forgetOldest();
   void letWait(std::uint64_t task, Job job, const std::string& story);
   Result<std::uint64_t> admitToQueue(std::uint64_t task, Job job);

@@ -20,6 +20,11 @@ ClusterSpec wholeCard(const std::string& node = "") {
   return ClusterWorld::spec(Ordinary, 16, 100, node);
 }
 
+ClusterSpec withRequest(ClusterSpec spec, const std::string& id) {
+  spec.task.requestId = id;
+  return spec;
+}
+
 ClusterOptions restarted(ClusterWorld& world) {
   ClusterOptions options;
   options.rows = world.rows();
@@ -171,6 +176,156 @@ TEST(SchedulerRestart, C2_ARequestThatRunsIsNoSecondTaskWhereItIsAskedAgainBefor
   EXPECT_EQ(text(second.reply(late).getAssigned().getToken()), "token-a-1");
 }
 
+// The node said it too long before the storage was back, so it is not taken up again.
+TEST(SchedulerRestart, C2_ARequestKeepsItsTaskWhereWhatANodeSaidOfItWasNotStored) {
+  ClusterWorld first;
+  first.start();
+  first.add("a", 1);
+  const std::vector<StoredRow> copy = first.rows();
+  const ClusterSpec spec = withRequest(wholeCard(), "r1");
+  first.submitted(spec);
+
+  ClusterWorld second(restored(copy));
+  second.start();
+  second.add("d", 1);
+  const std::uint64_t again = second.submitted(spec);
+  second.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  carryOver(first, second, "a");
+  second.pass(seconds(16));
+  second.fixture.journal().commitAutomatically();
+  second.pass(seconds(2));
+  EXPECT_EQ(second.node("a").turnedAway, "unavailable");
+  EXPECT_EQ(second.submitted(spec), again);
+}
+
+TEST(SchedulerRestart, P3_WhatTheCopyKnowsToBeOverIsEndedOnItsNode) {
+  ClusterWorld first;
+  first.start();
+  first.add("a", 1);
+  const std::uint64_t task = first.submitted(withRequest(small(), "r"));
+  first.cut("a");
+  first.order([=](Request r) { r.setDelete(task); });
+  first.pass(seconds(22));
+  ASSERT_EQ(first.scheduler->tasks(), 0U);
+  ASSERT_EQ(first.node("a").tasks.size(), 1U) << "which has not heard of it";
+
+  ClusterWorld second(restored(first.rows()));
+  second.start();
+  carryOver(first, second, "a");
+  EXPECT_EQ(second.state(task), PlaceState::Ended);
+  EXPECT_EQ(second.node("a").tasks.size(), 0U);
+}
+
+TEST(SchedulerRestart, P3_ATaskOfWhichTwoNodesSpeakInOneRoundLivesByTheLaterDecision) {
+  ClusterWorld first;
+  first.start();
+  first.add("a", 1);
+  const ClusterSpec spec = withRequest(wholeCard(), "r");
+  const std::uint64_t task = first.submitted(spec);
+  const std::vector<StoredRow> copy = first.rows();
+  first.add("b", 1);
+  first.cut("a");
+  first.pass(seconds(22));
+  first.node("a").tasks.clear();
+  ASSERT_EQ(first.placeOf(task), "b");
+
+  ClusterOptions options = restored(copy);
+  options.endedKept = 1;
+  ClusterWorld second(options);
+  second.start();
+  auto& journal = second.fixture.journal();
+  journal.holdCommits();
+  second.ask(ClusterWorld::submit(small()));  // in flight, so that both nodes wait for it
+  carryOver(first, second, "a");              // where it is over
+  carryOver(first, second, "b");
+  journal.commitAutomatically();
+  journal.commitNext();
+  second.run();
+  EXPECT_EQ(second.state(task), PlaceState::Bound);
+  EXPECT_EQ(second.holders(task), 1U);
+  second.pass(seconds(20));
+  const std::uint64_t other = second.submitted(withRequest(small(), "other"));
+  EXPECT_EQ(second.order([=](Request r) { r.setDelete(other); }), "ok");
+  EXPECT_EQ(second.taskRows(), 1U) << "it is not one of the ended, which are forgotten";
+  EXPECT_EQ(second.submitted(spec), task);
+}
+
+TEST(SchedulerRestart, P3_WhoTookItsPlaceSinceTheCopyIsNotToldOfWhatItWaitedFor) {
+  ClusterWorld first;
+  first.start();
+  first.add("a", 1).ends = false;
+  first.submitted(ClusterWorld::spec(Offline, 16, 100));
+  ClusterSpec evictor = wholeCard();
+  evictor.preempt = true;
+  const std::uint64_t task = first.submitted(evictor);
+  ASSERT_TRUE(first.scheduler->task(task)->making);
+  const std::vector<StoredRow> copy = first.rows();
+  first.node("a").ends = true;
+  first.pass(seconds(31));
+  ASSERT_EQ(first.placeOf(task), "a");
+
+  ClusterWorld second(restored(copy));
+  second.start();
+  ASSERT_EQ(second.state(task), PlaceState::Waiting);
+  carryOver(first, second, "a");
+  const Job& job = *second.scheduler->task(task);
+  EXPECT_EQ(job.state, PlaceState::Bound);
+  EXPECT_FALSE(job.making);
+  EXPECT_EQ(job.reason, "");
+  EXPECT_EQ(job.phase, TaskPhase::Bound);
+}
+
+TEST(SchedulerRestart, C2_TheTokenOfATaskThatIsTakenOverIsAskedForUntilItIsThere) {
+  ClusterWorld first;
+  first.start();
+  first.add("a", 1);
+  const std::vector<StoredRow> copy = first.rows();
+  const ClusterSpec spec = withRequest(wholeCard(), "r");
+  const std::uint64_t task = first.submitted(spec);
+
+  ClusterWorld second(restored(copy));
+  second.start();
+  first.node("a").answers = false;
+  carryOver(first, second, "a");
+  ASSERT_EQ(second.state(task), PlaceState::Bound);
+  const std::uint64_t asked = second.ask(ClusterWorld::submit(spec));
+  EXPECT_EQ(second.answers(asked), 0U) << "nobody can attach without it";
+  ClusterWorld third(restarted(second));
+  second.disconnect("a");
+  second.node("a").answers = true;
+  second.connect("a");
+  EXPECT_EQ(text(second.reply(asked).getAssigned().getToken()), "token-a-1");
+  EXPECT_EQ(second.answers(asked), 1U);
+
+  third.start();
+  carryOver(second, third, "a");
+  const std::uint64_t late = third.ask(ClusterWorld::submit(spec));
+  EXPECT_EQ(third.reply(late).getAssigned().getTask(), task);
+  EXPECT_EQ(text(third.reply(late).getAssigned().getToken()), "token-a-1");
+}
+
+TEST(SchedulerRestart, WhoAsksOnANodeWhileNodesAreWaitedForIsToldToTryAgain) {
+  ClusterWorld first;
+  first.start();
+  ClusterWorld second(restored(first.rows()));
+  second.start();
+  second.add("a");
+  const auto forward = [&] {
+    second.say("a", [](schema::FromMember::Builder words) {
+      auto asked = words.initForward();
+      asked.setCorr(7);
+      writeClusterSpec(small(), asked.initSpec());
+    });
+    second.run();
+    return second.links.heard.last().getToMember().getForwarded();
+  };
+  const auto told = forward();
+  ASSERT_TRUE(told.isFailed());
+  EXPECT_EQ(text(told.getFailed().getCode()), "unavailable");
+  second.pass(seconds(21));
+  EXPECT_FALSE(forward().isFailed());
+}
+
 TEST(SchedulerRestart, D5_WithoutAStoreTasksOfNodesAreTakenOverAndNothingIsPlacedBefore) {
   ClusterWorld first;
   first.start();
@@ -305,6 +460,23 @@ TEST(SchedulerRestart, P3_OnAnOlderStoreTheTasksThatItNeverNumberedAreKept) {
   EXPECT_GT(second.submitted(small()), task);
 }
 
+TEST(SchedulerRestart, P3_TheyAreKeptAlsoWhereThatIsStoredAtTheSecondTryAlone) {
+  ClusterWorld first;
+  first.start();
+  first.add("a");
+  ClusterOptions options;
+  options.rows = first.rows();
+  const std::uint64_t task = first.submitted(small());
+  ClusterWorld second(options);
+  second.start();
+  second.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  carryOver(first, second, "a");
+  second.fixture.journal().commitAutomatically();
+  second.pass(seconds(2));
+  EXPECT_EQ(second.state(task), PlaceState::Bound);
+  EXPECT_EQ(second.holders(task), 1U);
+}
+
 TEST(SchedulerRestart, P3_ANewStoreGivesNoNumberThatASilentNodeMayHold) {
   ClusterWorld first;
   first.start();
@@ -317,7 +489,12 @@ TEST(SchedulerRestart, P3_ANewStoreGivesNoNumberThatASilentNodeMayHold) {
   second.add("b", 1);
   const std::uint64_t other = second.submitted(small());
   EXPECT_GE(other, options.firstTask);
+  ASSERT_EQ(second.node("b").term, 1U);
   carryOver(first, second, "a");
+  EXPECT_EQ(second.node("a").turnedAway, "unavailable") << "C1: it met another one of this term";
+  second.connect("a");
+  second.connect("b");
+  EXPECT_EQ(second.node("a").term, 2U);
   EXPECT_EQ(second.placeOf(other), "b");
   EXPECT_EQ(second.holders(other), 1u);
   EXPECT_EQ(second.placeOf(task), "a") << "it is taken over under its number";
@@ -346,11 +523,6 @@ TEST(SchedulerRestart, P3_AStoreThatGoesOnNeitherSkipsNumbersNorTakesBackWhatHas
 }
 
 // --- requests of tasks that ended ---
-
-ClusterSpec withRequest(ClusterSpec spec, const std::string& id) {
-  spec.task.requestId = id;
-  return spec;
-}
 
 TEST(SchedulerRestart, C2_ALateRetryOfASubmitWhoseTaskHasEndedMakesNoSecondTask) {
   ClusterWorld first;
