@@ -87,6 +87,13 @@ StoredRow changed(const StoredRow& row, Change change) {
   return {row.key, std::move(words)};
 }
 
+// Of a task that lives without a row its node asks whether the store gave out its number: then it
+// had ended, and what is left of it is killed. Between the copy and its restore `next` and the
+// numbers behind it may have been given, so these are unknown, up to where new ones begin; above
+// that all are. The copy may have unknown numbers of its own, which lie below `next`: one range
+// holds both, and with them numbers between that the copy knew to be over. A task of such a number
+// that lives all the same is taken over, and not killed, which is the safe mistake. It goes no
+// further than this start: the first row that the node writes has what it found living.
 void restoreNode(schema::NodeRow::Builder node) {
   const std::uint64_t next = node.getNextTask();
   const bool had = node.getUnknownTo() != 0;
@@ -134,6 +141,19 @@ bool writeAll(int fd, std::string_view text) {
     text.remove_prefix(static_cast<std::size_t>(n));
   }
   return ::fsync(fd) == 0;
+}
+
+// A name lasts once its folder is on disk; EINVAL: of a file system that knows no such thing.
+bool keepName(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool kept = ::fsync(fd) == 0 || errno == EINVAL;
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  return kept;
 }
 
 }  // namespace
@@ -210,7 +230,9 @@ Status writeCopyFile(const std::string& path, std::string_view file) {
   const bool written = writeAll(fd, file);
   const Error error = written ? Error() : cantWrite(beside);
   ::close(fd);
-  if (written && ::rename(beside.c_str(), path.c_str()) == 0) return ok();
+  if (written && ::rename(beside.c_str(), path.c_str()) == 0) {
+    return keepName(path) ? ok() : Status(cantWrite(path));
+  }
   const Error why = written ? cantWrite(path) : error;
   ::unlink(beside.c_str());
   return why;
@@ -227,7 +249,8 @@ std::vector<StoredRow> asRestored(const std::vector<StoredRow>& rows, std::int64
   return restored;
 }
 
-Status restoreInto(RowStore& store, const RowCopy& copy, std::int64_t unixMs) {
+Status restoreInto(RowStore& store, const RowCopy& copy, std::int64_t unixMs,
+                   const AskAgain& askAgain) {
   const auto there = store.load();
   if (!there) return there.error();
   if (!there->empty()) {
@@ -237,8 +260,20 @@ Status restoreInto(RowStore& store, const RowCopy& copy, std::int64_t unixMs) {
   for (const StoredRow& row : asRestored(copy.rows, unixMs)) {
     if (Status added = store.add(row); !added) return added;
   }
-  if (store.commit() != RowStore::Commit::Done) return store.why();
-  return store.snapshot();
+  RowStore::Commit committed = store.commit();
+  while (committed == RowStore::Commit::Unsure && store.why().code == ErrorCode::Unavailable &&
+         askAgain && askAgain()) {
+    committed = store.commit();
+  }
+  if (committed == RowStore::Commit::Unsure) {
+    return fail(store.why().code, "nobody can tell whether the rows are stored (" +
+                                      store.why().message +
+                                      "): restore again, which says whether they are there");
+  }
+  if (committed != RowStore::Commit::Done) return store.why();
+  // They are there. A journal that stays long is read all the same, and shortened by the daemon.
+  static_cast<void>(store.snapshot());
+  return ok();
 }
 
 }  // namespace qgpu

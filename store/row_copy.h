@@ -13,6 +13,8 @@
 //
 // Kept here: D5 (what is damaged is told and never taken), D6 (so is what is newer).
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,7 +48,12 @@ Status writeCopyFile(const std::string& path, std::string_view file);
 // word, and tokens of machines that were to join are gone.
 std::vector<StoredRow> asRestored(const std::vector<StoredRow>& rows, std::int64_t unixMs);
 
+// Whether a commit of which nobody knows the outcome is asked for once more; waits a moment before
+// it says so.
+using AskAgain = std::function<bool()>;
+
 // Into an empty store, all or nothing. AlreadyExists where rows are.
-Status restoreInto(RowStore& store, const RowCopy& copy, std::int64_t unixMs);
+Status restoreInto(RowStore& store, const RowCopy& copy, std::int64_t unixMs,
+                   const AskAgain& askAgain = {});
 
 }  // namespace qgpu

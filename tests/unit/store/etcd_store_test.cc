@@ -11,6 +11,7 @@
 #include "runtime/actor.h"
 #include "store/etcd/seat.h"
 #include "store/etcd/seat_rounds.h"
+#include "store/row_copy.h"
 #include "store/testing/model_etcd.h"
 #include "tests/unit/store/store_fixture.h"
 
@@ -73,6 +74,45 @@ TEST_F(EtcdStoreTest, D1_TheNewestRowOfEachKeyIsThereAgain) {
   const auto rows = reopened();
   EXPECT_EQ(taskNames(rows), std::vector<std::string>{"c"});
   EXPECT_EQ(rows.size(), 2U);
+}
+
+RowCopy copyOf(std::vector<StoredRow> rows) {
+  return {"scheduler", "host", 1, "0.1.0", std::move(rows)};
+}
+
+TEST_F(EtcdStoreTest, D1_ARestoreWithoutAnAnswerIsAskedForAgain) {
+  const auto store = open(client_);
+  int asked = 0;
+  client_.setFate([] { return Fate::AnswerLost; });
+  const auto askAgain = [&] {
+    if (++asked == 2) client_.setFate(nullptr);
+    return true;
+  };
+  EXPECT_TRUE(restoreInto(*store, copyOf({nodeRow(1), taskRow(1, "a")}), 5, askAgain).ok());
+  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(taskNames(reopened()), std::vector<std::string>{"a"});
+}
+
+TEST_F(EtcdStoreTest, D1_ARestoreThatMayBeDoneSaysSo) {
+  const auto store = open(client_);
+  client_.setFate([] { return Fate::AnswerLost; });
+  const Status done = restoreInto(*store, copyOf({taskRow(1, "a")}), 5);
+  client_.setFate(nullptr);
+  ASSERT_FALSE(done.ok());
+  EXPECT_NE(done.error().message.find("nobody can tell"), std::string::npos);
+  const auto next = open(client_);
+  EXPECT_EQ(restoreInto(*next, copyOf({taskRow(1, "a")}), 5).error().code,
+            ErrorCode::AlreadyExists);
+}
+
+TEST_F(EtcdStoreTest, D1_ARestoreIsDoneOnceItIsStoredWhateverBecomesOfTheSnapshot) {
+  const auto store = open(client_);
+  int calls = 0;
+  client_.setFate([&calls] { return ++calls == 1 ? Fate::Answered : Fate::Lost; });
+  EXPECT_TRUE(restoreInto(*store, copyOf({taskRow(1, "a")}), 5).ok());
+  EXPECT_GT(calls, 1);
+  client_.setFate(nullptr);
+  EXPECT_EQ(taskNames(reopened()), std::vector<std::string>{"a"});
 }
 
 TEST_F(EtcdStoreTest, ACommitIsOneKey) {

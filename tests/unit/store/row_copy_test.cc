@@ -11,7 +11,10 @@ namespace qgpu::row_copy_test {
 namespace {
 
 RowCopy sample() {
-  return {"manager", "node-7", 1'700'000'000'000, "0.1.0",
+  return {"manager",
+          "node-7",
+          1'700'000'000'000,
+          "0.1.0",
           {nodeRow(3), taskRow(1, "a"), taskRow(2, "b"), auditRow(9)}};
 }
 
@@ -27,7 +30,7 @@ TEST(RowCopy, WhatWasWrittenIsReadAgainByNobodyElse) {
   EXPECT_EQ(copy->version, "0.1.0");
   EXPECT_EQ(copy->takenUnixMs, 1'700'000'000'000);
   EXPECT_EQ(digestOf(copy->rows), digestOf(sample().rows));
-  struct stat facts{};
+  struct stat facts {};
   ASSERT_EQ(::stat(path.c_str(), &facts), 0);
   EXPECT_EQ(facts.st_mode & 0777U, 0600U);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
@@ -79,6 +82,19 @@ TEST(RowCopy, ARestoredNodePassesOverNumbersThatMayHaveBeenGiven) {
   EXPECT_EQ(now.getIncarnation(), 4U);
   EXPECT_GT(now.getNextTask(), 50U);
   EXPECT_EQ(now.getUnknownFrom(), 50U);
+  EXPECT_EQ(now.getUnknownTo(), now.getNextTask());
+}
+
+// One range has both: those of the copy, and those that may have been given since.
+TEST(RowCopy, ARestoredNodeKillsNothingOfANumberThatWasUnknownBefore) {
+  const StoredRow node = makeRow({RowKind::Node, 0}, [](schema::Row::Builder row) {
+    row.initNode().setNextTask(50);
+    row.getNode().setUnknownFrom(40);
+    row.getNode().setUnknownTo(42);
+  });
+  const auto rows = asRestored({node}, 5);
+  const auto now = read(rows.front()).getNode();
+  EXPECT_EQ(now.getUnknownFrom(), 40U);
   EXPECT_EQ(now.getUnknownTo(), now.getNextTask());
 }
 
