@@ -90,9 +90,9 @@ bool isOlder(std::string_view text) {
   return false;
 }
 
-// What a file can't say.
+// What a file can't say: it is read at each start, and a snapshot is put back once.
 bool isOfCommandLine(std::string_view name) {
-  return name == "config" || name == "print-config";
+  return name == "config" || name == "print-config" || name == "restore";
 }
 
 // What stands for a value in examples.
@@ -209,6 +209,10 @@ Result<std::size_t> Flags::rowOf(std::string_view key) const {
   std::vector<std::string> known;
   for (std::size_t i = 0; i < table_.size(); ++i) {
     const std::string_view name = table_[i].name;
+    if (isOfCommandLine(name) && name == key) {
+      return fail(ErrorCode::InvalidArgument, "there is no key " + std::string(key) +
+                                                  ": it is a flag alone, --" + std::string(key));
+    }
     if (isOfCommandLine(name)) continue;
     if (name == key) return i;
     known.emplace_back(name);

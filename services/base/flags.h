@@ -4,7 +4,8 @@
 // and exit code 2, wherever it stood: flag, file or default. Flags win over the file, the file wins
 // over the defaults.
 //
-// The file is TOML whose keys are the flags without their dashes; what --print-config prints is
+// The file is TOML whose keys are the flags without their dashes, but for what is said once
+// (--config, --print-config, --restore); what --print-config prints is
 // such a file. The form that it had before, Cap'n Proto text in brackets, is read too, so that a
 // daemon that is replaced by a newer one starts; --print-config writes it anew.
 

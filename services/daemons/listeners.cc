@@ -47,17 +47,23 @@ void Keeping::snapshot(std::function<void(Status)> done) {
   done(keepsNothing());
 }
 
-// What the loop is given is ready to be sent.
+// What the loop is given is ready to be sent. `done` is the loop's alone: the store's thread passes
+// it on and keeps no copy that would die there.
 void Keeping::save(std::function<void(Result<std::string>)> done) {
   if (!journal_) return done(keepsNothing());
-  journal_->read([done = std::move(done), whose = whose_](Result<std::vector<StoredRow>> rows) {
-    if (!rows) return std::function<void()>([done, why = rows.error()] { done(why); });
-    RowCopy copy = whose;
-    copy.takenUnixMs = unixMsNow();
-    copy.rows = std::move(*rows);
-    return std::function<void()>(
-        [done, file = toBase64(encodeCopy(copy))]() { done(std::move(file)); });
-  });
+  journal_->read(
+      [done = std::move(done), copy = whose_](Result<std::vector<StoredRow>> rows) mutable {
+        Result<std::string> file = std::string();
+        if (rows) {
+          copy.takenUnixMs = unixMsNow();
+          copy.rows = std::move(*rows);
+          file = toBase64(encodeCopy(copy));
+        } else {
+          file = rows.error();
+        }
+        return std::function<void()>(
+            [done = std::move(done), file = std::move(file)]() mutable { done(std::move(file)); });
+      });
 }
 
 Status Keeping::setLogLevel(const std::string& level) {

@@ -23,15 +23,18 @@ Result<RowCopy> copyFor(const std::string& path, const std::string& daemon, cons
 
 std::string restored(const RowCopy& copy, const std::string& where) {
   return where + " has " + std::to_string(copy.rows.size()) + " rows of " + copy.daemon + " " +
-         copy.of + " now, as they were at " + rfc3339(copy.takenUnixMs) +
-         ": start qgpu-" + copy.daemon + " on it\n";
+         copy.of + " now, as they were at " + rfc3339(copy.takenUnixMs) + ": start qgpu-" +
+         copy.daemon + " on it\n";
 }
 
 Status restoreFile(const RowCopy& copy, const std::string& dbfile) {
   auto store = SqliteStore::open(dbfile);
   if (!store) return store.error();
   const Status done = restoreInto(*store, copy, unixMsNow());
-  if (done) return store->checkpoint();
+  if (done) {
+    static_cast<void>(store->checkpoint());  // the rows are stored, wherever they are read from
+    return ok();
+  }
   return fail(done.error().code, dbfile + ": " + done.error().message);
 }
 

@@ -1,8 +1,12 @@
 #include "services/daemons/restore_etcd.h"
 
+#include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
-#include <unistd.h>
+#include <optional>
+#include <thread>
+#include <utility>
 
 #include "services/base/host.h"
 #include "services/base/wall_time.h"
@@ -13,7 +17,9 @@
 namespace qgpu {
 namespace {
 
-constexpr auto kSeatLimit = std::chrono::seconds(10);  // a seat of a killed one is free after 2
+constexpr auto kSeatLimit = std::chrono::seconds(10);    // a seat of a killed one is free after 2
+constexpr auto kAnswerLimit = std::chrono::seconds(30);  // of an etcd that says nothing, for rows
+constexpr auto kAnswerPause = std::chrono::milliseconds(50);
 
 // What the seat's thread tells, in the order in which it is told.
 class Seating {
@@ -64,7 +70,12 @@ Status restoreEtcd(const RowCopy& copy, const EtcdOptions& etcd, const std::stri
   if (!guard) return guard.error();
   auto store = EtcdStore::open(**client, {etcd.prefix, *guard, {}});
   if (!store) return store.error();
-  const Status done = restoreInto(**store, copy, unixMsNow());
+  const auto until = std::chrono::steady_clock::now() + kAnswerLimit;
+  const AskAgain askAgain = [until] {
+    std::this_thread::sleep_for(kAnswerPause);
+    return std::chrono::steady_clock::now() < until;
+  };
+  const Status done = restoreInto(**store, copy, unixMsNow(), askAgain);
   if (done) return done;
   return fail(done.error().code, "etcd below " + etcd.prefix + ": " + done.error().message);
 }

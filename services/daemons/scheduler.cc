@@ -316,7 +316,7 @@ void Scheduler::Parts::act(const SchedulerDaemonOptions& options, std::unique_pt
   openJournal(journal, std::move(store), loop, log);
   actors.setJournal(*journal);
   if (options.rebuild && !rows.empty()) {
-    log.warn("no-rebuild", {{"why", "the store has " + std::to_string(rows.size()) + " rows"}});
+    log.info("no-rebuild", {{"why", "the store has " + std::to_string(rows.size()) + " rows"}});
   }
   scheduler.emplace(actorOptions(options), SchedulerPeers{linksId}, rows);
   actors.attach(schedulerId, *scheduler);

@@ -321,6 +321,7 @@ TEST_F(OptionsTest, SaysWhichLineOfTheFileIsWrongAndWhy) {
       {"\n# x\npolicy = \"greedy\"\n", "/config: line 3: policy: policy 'greedy' is not valid"},
       {"policy = \"fs\"\npolcy = \"fs\"", "line 2: there is no key polcy: did you mean policy?"},
       {"config = \"/x\"", "line 1: there is no key config"},
+      {"restore = \"/x\"", "line 1: there is no key restore: it is a flag alone, --restore"},
       {"[manager]\npolicy = \"fs\"", "line 1: there is no key manager"},
       {"policy = true",
        "line 1: policy: expected a text in quotes, as in policy = \"best-effort\""},
