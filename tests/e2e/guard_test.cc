@@ -52,7 +52,8 @@ class GuardedNode : public ::testing::Test {
   }
   static std::string tenant() { return binary("guard_tenant"); }
   bool hasEvent(const std::string& kind) {
-    for (const Json& event : manager_->ask("events")["events"]) {
+    const Json answer = manager_->ask("events");
+    for (const Json& event : answer["events"]) {
       if (event["kind"] == kind) return true;
     }
     return false;

@@ -28,7 +28,8 @@ done
   echo '/bin/busybox --install -s /bin'
   echo 'export PATH=/bin:/usr/bin HOME=/root'
   echo 'mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev'
-  echo 'mount -t bpf bpf /sys/fs/bpf; ln -s /proc/self/fd /dev/fd; ip link set lo up; hostname guest'
+  echo 'mount -t bpf bpf /sys/fs/bpf; ln -s /proc/self/fd /dev/fd'
+  echo 'ip link set lo up; hostname guest'
   echo 'uname -r'
   printf '%s' "$1"
   shift
