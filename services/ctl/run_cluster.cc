@@ -1,4 +1,7 @@
+#include <cstdint>
 #include <cstdio>
+#include <optional>
+#include <signal.h>
 #include <string>
 #include <utility>
 
@@ -14,6 +17,17 @@ namespace qgpu::ctl {
 namespace {
 
 constexpr Nanos kNodeLimit = seconds(10);
+
+// For CMD, to have it as whoever started us had it: an RPC connection makes the process ignore it,
+// and what is ignored stays so over exec().
+class PipeSignal {
+ public:
+  PipeSignal() { ::sigaction(SIGPIPE, nullptr, &before_); }
+  void restore() const { ::sigaction(SIGPIPE, &before_, nullptr); }
+
+ private:
+  struct sigaction before_ {};
+};
 
 void sayThatItWaits(const Answer& answer) {
   std::fprintf(stderr, "qgpuctl: task %llu waits for its place (ctrl-c ends it): %s\n",
@@ -36,10 +50,10 @@ std::string nodeHere(Client& manager) {
 }
 
 // Two clusters may have nodes of the same name: it is ours if its task is.
-bool isHere(Client& manager, const std::string& here, Value assigned) {
+Result<bool> isHere(Client& manager, const std::string& here, Value assigned) {
   if (here.empty() || textOf(assigned, "node") != here) return false;
-  const Result<Answer> tasks = manager.ask(askFor("tasks"), kNodeLimit);
-  if (!tasks) return false;
+  const Result<Answer> tasks = answerTo(manager, askFor("tasks"), kNodeLimit);
+  if (!tasks) return tasks.error();
   for (const Value task : listOf(tasks->root(), "tasks")) {
     if (numberOf(task, "id") == numberOf(assigned, "node_task")) return true;
   }
@@ -60,19 +74,40 @@ std::string helpInCluster(const Error& error) {
   return error.code == ErrorCode::NotFound ? "`qgpuctl nodes` lists the nodes" : helpFor(error);
 }
 
+// "task 7 was placed on node a (sim-0)"
+std::string placeOf(Value assigned) {
+  return "task " + std::to_string(numberOf(assigned, "task")) + " was placed on node " +
+         printable(textOf(assigned, "node")) + " (" + cardsOf(assigned) + ")";
+}
+
+constexpr const char* kWasEnded = ": it was ended, and nothing was started";
+
 int placedElsewhere(const Options& options, const std::string& here, Value assigned) {
   const std::string node = printable(textOf(assigned, "node"));
-  const std::string keep = here.empty() ? "no manager answers here at " + options.nodeSocket
-                                        : "to keep it on this machine say --node " + here;
-  return refuseRun(
-      "task " + std::to_string(numberOf(assigned, "task")) + " was placed on node " + node + " (" +
-          cardsOf(assigned) + "), which is not this machine: it was ended, and nothing was started",
-      "start it there, on " + node + ": the same command with --node " + node + "; " + keep);
+  const std::string there = "start it there, on " + node + ": the same command with --node " + node;
+  if (here.empty()) {
+    return refuseRun(
+        placeOf(assigned) + ", and no manager answers here at " + options.nodeSocket + kWasEnded,
+        there);
+  }
+  return refuseRun(placeOf(assigned) + ", which is not this machine" + kWasEnded,
+                   there + "; to keep it on this machine say --node " + here);
+}
+
+int nodeIsUnsure(Value assigned, const Error& error) {
+  return refuseRun(placeOf(assigned) + ", and the manager here does not say whether it has it (" +
+                       error.message + ")" + kWasEnded,
+                   "try again");
+}
+
+int endedWhileItWaited(std::uint64_t task) {
+  return refuseRun("task " + std::to_string(task) + " was ended while it waited", "");
 }
 
 }  // namespace
 
 int runInCluster(const Options& options) {
+  const PipeSignal pipeSignal;
   const Result<std::string> library = libraryOfPrograms();
   if (!library) return refuseRun(library.error().message, "QGPU_LIB names libqgpu.so");
   if (const Status there = schedulerAnswers(options); !there) {
@@ -84,26 +119,32 @@ int runInCluster(const Options& options) {
   nameRequest(ask.said);
   auto guard = TaskGuard::start(options, ask);
   if (!guard) return refuseRun(guard.error().message, "");
-  bool told = false;
+  std::uint64_t waited = 0;
   const Result<Answer> answer = submitTask(options, ask, [&](const Answer& waits) {
     guard->learn(waitingTask(waits));
-    if (!std::exchange(told, true)) sayThatItWaits(waits);
+    if (std::exchange(waited, waitingTask(waits)) == 0) sayThatItWaits(waits);
   });
+  // What isn't known the guard asks for. What has waited it deletes, whatever the last refusal was.
+  const std::optional<std::uint64_t> task = taskOf(answer);
+  if (task && (*task != 0 || waited == 0)) guard->learn(*task);
   if (!answer) return refuseRun(answer.error().message, "");
   const Result<BoundTask> bound = parseBound(*answer);
   if (!bound) {
-    guard->learn(0);
-    return refuseRun(bound.error().message, helpInCluster(bound.error()));
+    const bool ended = waited != 0 && bound.error().code == ErrorCode::Conflict;
+    return ended ? endedWhileItWaited(waited)
+                 : refuseRun(bound.error().message, helpInCluster(bound.error()));
   }
-  if (!told) guard->learn(bound->id);
   Client manager(options.nodeSocket);
   const std::string here = nodeHere(manager);
-  if (!isHere(manager, here, answer->root())) {
+  const Result<bool> ours = isHere(manager, here, answer->root());
+  if (!ours || !*ours) {
     guard->end();
-    return placedElsewhere(options, here, answer->root());
+    return ours ? placedElsewhere(options, here, answer->root())
+                : nodeIsUnsure(answer->root(), ours.error());
   }
   const Result<Environment> environment = environmentOf(*bound, *library, options.nodeSocket);
   if (!environment) return refuseRun(environment.error().message, "");
+  pipeSignal.restore();
   return runProgram(options, *environment, manager, numberOf(answer->root(), "node_task"));
 }
 

@@ -2,8 +2,9 @@
 // Ends a task of a cluster when the process that asked for it is gone, however that went: by its
 // own end, ctrl-c or SIGKILL. A scheduler has no way to tell, as a manager has of its own tasks.
 //
-// It is a process beside that one, in a session of its own so that no terminal reaches it, at the
-// other end of a pipe.
+// It is a process beside that one, at the other end of a socket. No terminal and no signal but
+// SIGKILL ends it, and it has no other file of that process open: who reads what CMD writes sees
+// the end of it.
 
 #include <cstdint>
 #include <sys/types.h>
@@ -29,10 +30,10 @@ class TaskGuard {
   void end();
 
  private:
-  TaskGuard(pid_t process, Fd pipe);
+  TaskGuard(pid_t process, Fd socket);
 
   pid_t process_;
-  Fd pipe_;
+  Fd socket_;
 };
 
 }  // namespace qgpu::ctl

@@ -1,12 +1,18 @@
 // A cluster of real daemons: a scheduler and two managers that reach it over a unix socket.
 
 #include <algorithm>
+#include <atomic>
+#include <deque>
 #include <filesystem>
 #include <gtest/gtest.h>
+#include <map>
+#include <mutex>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <thread>
 #include <unistd.h>
 
 #include "tests/e2e/harness.h"
@@ -229,6 +235,159 @@ TEST(RunInCluster, IsRefusedAs125AndOptionsOfClustersNeedOne) {
   const auto alone = a.runTask({"--node", "node-a", "--", "true"});
   EXPECT_EQ(alone->wait(), 2);
   EXPECT_HOLDS(alone->output(), "--node is for `run --cluster`");
+}
+
+// What CMD gets is what whoever started qgpuctl had, not what the connection over RPC wants.
+TEST(RunInCluster, TheProgramHasTheSignalsOfWhoeverStartedIt) {
+  Scheduler scheduler;
+  Manager a(memberOf(scheduler, "node-a"));
+  ASSERT_TRUE(joined(a));
+  const std::string asks = "grep -E 'Sig(Ign|Blk)' /proc/self/status";
+  const Finished plain = run({"sh", "-c", asks});
+  const auto child = runPlaced(scheduler, a, {"--", "sh", "-c", asks});
+  EXPECT_EQ(child->wait(), 0);
+  EXPECT_EQ(child->output(), plain.output);
+  const auto pipe =
+      runPlaced(scheduler, a, {"--", "bash", "-c", "yes | head -1; echo $PIPESTATUS"});
+  EXPECT_EQ(pipe->wait(), 0);
+  EXPECT_EQ(pipe->output(), "y\n141\n") << "128 and SIGPIPE";
+}
+
+// The process beside qgpuctl that will end the task; the first that it starts.
+pid_t guardOf(const Child& program) {
+  const std::string self = std::to_string(program.pid());
+  return std::atoi(
+      testing::shell("cat /proc/" + self + "/task/" + self + "/children").output.c_str());
+}
+
+// A terminal signals everybody at once, and a shell that reads what CMD writes waits for its end.
+TEST(RunInCluster, WhoEndsTheTaskOutlivesSignalsAndKeepsNoFileOpen) {
+  Scheduler scheduler;
+  Manager a(memberOf(scheduler, "node-a"));
+  ASSERT_TRUE(joined(a));
+  TempFolder folder;
+  const std::string told = folder / "pid";
+  const Child child(
+      {"sh", "-c", "exec 0<&- 9>" + told + ".9; exec \"$0\" \"$@\"", binary("qgpuctl"), "--server",
+       scheduler.rpc(), "run", "--", "sh", "-c", "echo $$ >" + told + "; exec sleep 1000"},
+      Environment{{"QGPU_SOCKET", a.socket()}});
+  const auto pid = [&] { return std::atoi(testing::shell("cat " + told).output.c_str()); };
+  ASSERT_TRUE(eventually([&] { return pid() > 0; })) << child.output();
+  const pid_t guard = guardOf(child);
+  ASSERT_GT(guard, 1);
+  const std::string files = "/proc/" + std::to_string(guard) + "/fd";
+  EXPECT_EQ(
+      testing::shell("cd " + files + " && for fd in *; do readlink $fd; done | cut -d: -f1").output,
+      "/dev/null\n/dev/null\n/dev/null\nsocket\n");
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2}) {
+    EXPECT_EQ(::kill(guard, signal), 0);
+  }
+  child.signal(SIGKILL);
+  ::kill(pid(), SIGKILL);
+  EXPECT_TRUE(eventually([&] { return scheduler.ask("tasks")["tasks"].empty(); }));
+  EXPECT_TRUE(eventually([&] { return a.tasks().empty(); }));
+  // Reaped or not, by whoever does that here.
+  EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(files + "/0"); }));
+}
+
+// Answers each line by the first word of it, in the order that was given, the last again and again.
+class ScriptedScheduler {
+ public:
+  using Script = std::map<std::string, std::deque<std::string>>;
+  ScriptedScheduler(const std::string& path, Script script)
+      : script_(std::move(script)), listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    EXPECT_EQ(::bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::listen(listener_, 8), 0);
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~ScriptedScheduler() {
+    ends_ = true;
+    thread_.join();
+    ::close(listener_);
+  }
+  ScriptedScheduler(const ScriptedScheduler&) = delete;
+
+  // The lines of submit and delete so far, without the description of a task.
+  std::string heard() const {
+    const std::lock_guard lock(mutex_);
+    return heard_;
+  }
+
+ private:
+  void serve() {
+    std::vector<pollfd> all{{listener_, POLLIN, 0}};
+    while (!ends_) {
+      ::poll(all.data(), all.size(), 10);
+      for (std::size_t i = all.size() - 1; i > 0; --i) {
+        if (all[i].revents == 0 || answers(all[i].fd)) continue;
+        ::close(all[i].fd);
+        all.erase(all.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+      if (all[0].revents != 0) {
+        all.push_back({::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC), POLLIN, 0});
+      }
+    }
+    for (std::size_t i = 1; i < all.size(); ++i) ::close(all[i].fd);
+  }
+  // One line, which fits; false where the other end is gone.
+  bool answers(int peer) {
+    char text[4096];
+    const ssize_t n = ::recv(peer, text, sizeof text, 0);
+    if (n <= 0) return false;
+    const std::string line(text, static_cast<std::size_t>(n) - 1);
+    const std::string word = line.substr(0, line.find(' '));
+    if (word == "submit" || word == "delete") {
+      const std::lock_guard lock(mutex_);
+      heard_ += (word == "delete" ? line : word) + "\n";
+    }
+    auto& answers = script_[word];
+    const std::string said = answers.empty() ? R"({"ok":true})" : answers.front();
+    if (answers.size() > 1) answers.pop_front();
+    return ::send(peer, (said + "\n").data(), said.size() + 1, MSG_NOSIGNAL) > 0;
+  }
+
+  Script script_;  // of the thread
+  const int listener_;
+  std::atomic<bool> ends_ = false;
+  mutable std::mutex mutex_;
+  std::string heard_;
+  std::thread thread_;
+};
+
+std::string refusal(const std::string& code) {
+  return R"({"ok":false,"error":"because","code":")" + code + "\"}";
+}
+
+const char kBound[] = R"({"ok":true,"task":7,"node":"far","cards":["sim-0"],"env":{}})";
+
+// qgpuctl run --cluster at a scheduler of this script, without a manager; what it was asked.
+std::string askedOf(ScriptedScheduler::Script script, const std::string& until) {
+  TempFolder folder;
+  const ScriptedScheduler scheduler(folder / "scheduler.sock", std::move(script));
+  const Finished done = run({binary("qgpuctl"), "run", "--cluster", "--", "true"},
+                            Environment{{"QGPU_SOCKET", folder / "manager.sock"}});
+  EXPECT_EQ(done.status, 125) << done.output;
+  EXPECT_TRUE(eventually([&] { return scheduler.heard().ends_with(until); })) << scheduler.heard();
+  return scheduler.heard();
+}
+
+TEST(RunInCluster, ATaskThatMayHaveBeenMadeIsAskedForAndDeletedUntilThatIsSure) {
+  for (const char* code : {"unavailable", "overloaded", "stands-by", "internal", "corrupt"}) {
+    EXPECT_EQ(askedOf({{"submit", {refusal(code), kBound}},
+                       {"delete", {refusal(code), R"({"ok":true})"}}},
+                      "delete 7\ndelete 7\n"),
+              "submit\nsubmit\ndelete 7\ndelete 7\n")
+        << code;
+  }
+}
+
+TEST(RunInCluster, ARefusalForGoodLeavesNothingToDelete) {
+  EXPECT_EQ(askedOf({{"submit", {refusal("infeasible")}}}, "submit\n"), "submit\n");
+  EXPECT_EQ(askedOf({{"submit", {kBound}}, {"delete", {refusal("not-found")}}}, "delete 7\n"),
+            "submit\ndelete 7\n");
 }
 
 TEST(Cluster, ASchedulerThatIsKilledComesBackWithTheSameTasks) {
