@@ -15,8 +15,8 @@
 #include "services/api/commands/schema_names.h"
 #include "services/base/wrong_use.h"
 #include "services/ctl/answers/table.h"
-#include "services/ctl/describe.h"
-#include "services/ctl/man_page.h"
+#include "services/ctl/help/describe.h"
+#include "services/ctl/help/man_page.h"
 
 namespace qgpu::ctl {
 namespace {

@@ -12,8 +12,8 @@
 #include "services/base/platform.h"
 #include "services/ctl/answers/ask.h"
 #include "services/ctl/certs/authority.h"
-#include "services/ctl/completion.h"
 #include "services/ctl/doctor/doctor.h"
+#include "services/ctl/help/completion.h"
 #include "services/ctl/join/join.h"
 #include "services/ctl/output.h"
 

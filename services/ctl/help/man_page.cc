@@ -1,4 +1,4 @@
-#include "services/ctl/man_page.h"
+#include "services/ctl/help/man_page.h"
 
 #include <algorithm>
 #include <cctype>

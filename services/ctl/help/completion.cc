@@ -1,4 +1,4 @@
-#include "services/ctl/completion.h"
+#include "services/ctl/help/completion.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "services/ctl/describe.h"
+#include "services/ctl/help/describe.h"
 
 #include <algorithm>
 #include <array>
