@@ -43,15 +43,22 @@ Status schedulerAnswers(const Options& options) {
   return status ? ok() : Status(status.error());
 }
 
-// The name of this machine's node; empty where no manager answers.
-std::string nodeHere(Client& manager) {
-  const Result<Answer> status = manager.ask(askFor("status"), kNodeLimit);
-  return status ? textOf(status->root(), "node") : "";
+// The name of this machine's node.
+Result<std::string> nodeHere(Client& manager) {
+  const Result<Answer> status = answerTo(manager, askFor("status"), kNodeLimit);
+  if (!status) return status.error();
+  return textOf(status->root(), "node");
+}
+
+int noNodeHere(const Error& error) {
+  return refuseRun(error.message,
+                   "CMD needs a manager here that has joined the scheduler (qgpu-manager "
+                   "--scheduler=ADDR); or run it on a machine of `qgpuctl nodes`");
 }
 
 // Two clusters may have nodes of the same name: it is ours if its task is.
 Result<bool> isHere(Client& manager, const std::string& here, Value assigned) {
-  if (here.empty() || textOf(assigned, "node") != here) return false;
+  if (textOf(assigned, "node") != here) return false;
   const Result<Answer> tasks = answerTo(manager, askFor("tasks"), kNodeLimit);
   if (!tasks) return tasks.error();
   for (const Value task : listOf(tasks->root(), "tasks")) {
@@ -82,16 +89,11 @@ std::string placeOf(Value assigned) {
 
 constexpr const char* kWasEnded = ": it was ended, and nothing was started";
 
-int placedElsewhere(const Options& options, const std::string& here, Value assigned) {
+int placedElsewhere(const std::string& here, Value assigned) {
   const std::string node = printable(textOf(assigned, "node"));
-  const std::string there = "start it there, on " + node + ": the same command with --node " + node;
-  if (here.empty()) {
-    return refuseRun(
-        placeOf(assigned) + ", and no manager answers here at " + options.nodeSocket + kWasEnded,
-        there);
-  }
   return refuseRun(placeOf(assigned) + ", which is not this machine" + kWasEnded,
-                   there + "; to keep it on this machine say --node " + here);
+                   "start it there, on " + node + ": the same command with --node " + node +
+                       "; to keep it on this machine say --node " + here);
 }
 
 int nodeIsUnsure(Value assigned, const Error& error) {
@@ -114,6 +116,10 @@ int runInCluster(const Options& options) {
     return refuseRun(there.error().message,
                      options.server.empty() ? "start one: " + startLine(options.socket) : "");
   }
+  Client manager(options.nodeSocket);
+  const Result<std::string> here = nodeHere(manager);
+  if (!here) return noNodeHere(here.error());
+  manager.close();  // TaskGuard wants no connection, and the task may wait for long
   Ask ask = options.ask;
   ask.row = &commandRow("submit");
   nameRequest(ask.said);
@@ -134,12 +140,10 @@ int runInCluster(const Options& options) {
     return ended ? endedWhileItWaited(waited)
                  : refuseRun(bound.error().message, helpInCluster(bound.error()));
   }
-  Client manager(options.nodeSocket);
-  const std::string here = nodeHere(manager);
-  const Result<bool> ours = isHere(manager, here, answer->root());
+  const Result<bool> ours = isHere(manager, *here, answer->root());
   if (!ours || !*ours) {
     guard->end();
-    return ours ? placedElsewhere(options, here, answer->root())
+    return ours ? placedElsewhere(*here, answer->root())
                 : nodeIsUnsure(answer->root(), ours.error());
   }
   const Result<Environment> environment = environmentOf(*bound, *library, options.nodeSocket);

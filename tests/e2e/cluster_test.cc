@@ -232,6 +232,13 @@ TEST(RunInCluster, IsRefusedAs125AndOptionsOfClustersNeedOne) {
   EXPECT_EQ(big->wait(), 125);
   EXPECT_HOLDS(big->output(), "not even an empty cluster would do");
   EXPECT_TRUE(scheduler.ask("tasks")["tasks"].empty());
+  EXPECT_TRUE(a.tasks().empty());
+  const auto unmanaged =
+      std::make_unique<Child>(std::vector<std::string>{binary("qgpuctl"), "--server",
+                                                       scheduler.rpc(), "run", "--", "true"},
+                              Environment{{"QGPU_SOCKET", scheduler.runDir() + "/manager.sock"}});
+  EXPECT_EQ(unmanaged->wait(), 125);
+  EXPECT_HOLDS(unmanaged->output(), "CMD needs a manager here that has joined the scheduler");
   const auto alone = a.runTask({"--node", "node-a", "--", "true"});
   EXPECT_EQ(alone->wait(), 2);
   EXPECT_HOLDS(alone->output(), "--node is for `run --cluster`");
@@ -291,10 +298,10 @@ TEST(RunInCluster, WhoEndsTheTaskOutlivesSignalsAndKeepsNoFileOpen) {
 }
 
 // Answers each line by the first word of it, in the order that was given, the last again and again.
-class ScriptedScheduler {
+class ScriptedDaemon {
  public:
   using Script = std::map<std::string, std::deque<std::string>>;
-  ScriptedScheduler(const std::string& path, Script script)
+  ScriptedDaemon(const std::string& path, Script script)
       : script_(std::move(script)), listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -303,12 +310,12 @@ class ScriptedScheduler {
     EXPECT_EQ(::listen(listener_, 8), 0);
     thread_ = std::thread([this] { serve(); });
   }
-  ~ScriptedScheduler() {
+  ~ScriptedDaemon() {
     ends_ = true;
     thread_.join();
     ::close(listener_);
   }
-  ScriptedScheduler(const ScriptedScheduler&) = delete;
+  ScriptedDaemon(const ScriptedDaemon&) = delete;
 
   // The lines of submit and delete so far, without the description of a task.
   std::string heard() const {
@@ -363,10 +370,13 @@ std::string refusal(const std::string& code) {
 
 const char kBound[] = R"({"ok":true,"task":7,"node":"far","cards":["sim-0"],"env":{}})";
 
-// qgpuctl run --cluster at a scheduler of this script, without a manager; what it was asked.
-std::string askedOf(ScriptedScheduler::Script script, const std::string& until) {
+// qgpuctl run --cluster at a scheduler of this script, beside the manager of another node than it
+// names; what it was asked.
+std::string askedOf(ScriptedDaemon::Script script, const std::string& until) {
   TempFolder folder;
-  const ScriptedScheduler scheduler(folder / "scheduler.sock", std::move(script));
+  const ScriptedDaemon manager(folder / "manager.sock",
+                               {{"status", {R"({"ok":true,"node":"near"})"}}});
+  const ScriptedDaemon scheduler(folder / "scheduler.sock", std::move(script));
   const Finished done = run({binary("qgpuctl"), "run", "--cluster", "--", "true"},
                             Environment{{"QGPU_SOCKET", folder / "manager.sock"}});
   EXPECT_EQ(done.status, 125) << done.output;
