@@ -34,7 +34,7 @@ constexpr std::size_t kCnameType = 5;
 // An answer of DNS that grows by records.
 struct Dns {
   Dns() {
-    for (const std::size_t word : {0x1234, 0x8180, 1, 0, 0, 0}) put16(bytes, word);
+    for (const std::size_t word : {0x1234u, 0x8180u, 1u, 0u, 0u, 0u}) put16(bytes, word);
     putName(bytes, kName);
     put16(bytes, kSrvType);
     put16(bytes, 1);
