@@ -8,8 +8,8 @@
 #include <signal.h>
 
 #include "store/row_copy.h"
-#include "tests/crash/tenant_record.h"
 #include "tests/e2e/harness.h"
+#include "tests/e2e/launching_program.h"
 #include "tests/unit/store/make_row.h"
 
 namespace qgpu::e2e {
@@ -39,37 +39,6 @@ Finished restore(const testing::PrivateDaemon& daemon, const std::string& file,
   return run(argv);
 }
 
-// A program of a task: it has been attached all the time, and launches.
-class Program {
- public:
-  Program(const Json& assigned, const Manager& node) {
-    std::ofstream(record_).close();
-    std::filesystem::resize_file(record_, sizeof(crash::TenantRecord));
-    Environment environment;
-    for (const auto& [name, value] : assigned["env"].items()) environment[name] = value;
-    environment["QGPU_SOCKET"] = node.attachSocket();
-    child_ = std::make_unique<Child>(
-        std::vector<std::string>{binary("qgpu-crash-tenant"), record_, "200", "1000", "1048576"},
-        environment);
-  }
-  // Its launches go on from here.
-  bool launches() {
-    const std::uint64_t before = launched();
-    return eventually([&] { return launched() > before + 10; }) && child_->alive();
-  }
-
- private:
-  std::uint64_t launched() const {
-    crash::TenantRecord record;
-    std::ifstream(record_, std::ios::binary).read(reinterpret_cast<char*>(&record), sizeof record);
-    return record.launches.load();
-  }
-
-  TempFolder folder_;
-  const std::string record_ = folder_ / "record";
-  std::unique_ptr<Child> child_;
-};
-
 // A scheduler and two managers with two cards each; a task has most of a card.
 class BackedUpCluster : public ::testing::Test {
  protected:
@@ -85,8 +54,8 @@ class BackedUpCluster : public ::testing::Test {
     return scheduler_.ask(R"(submit {"memory_gib":2,"name":")" + name + R"(","request_id":")" +
                           name + R"(","core_percent":)" + std::to_string(core) + "}");
   }
-  std::unique_ptr<Program> start(const Json& assigned) {
-    return std::make_unique<Program>(assigned, assigned["node"] == "node-a" ? a_ : b_);
+  std::unique_ptr<LaunchingProgram> start(const Json& assigned) {
+    return std::make_unique<LaunchingProgram>(assigned, assigned["node"] == "node-a" ? a_ : b_);
   }
   void end(const Json& assigned) {
     const std::size_t before = held().size();
