@@ -108,18 +108,6 @@ Status readRealtime(const Given& given, RealtimeChoice& to) {
   return ok();
 }
 
-Status readGuard(const Given& given, GuardChoice& to) {
-  if (given.text == "auto")
-    to = GuardChoice::Auto;
-  else if (given.text == "on")
-    to = GuardChoice::On;
-  else if (given.text == "off")
-    to = GuardChoice::Off;
-  else
-    return badValue(given, "auto, on or off");
-  return ok();
-}
-
 Status readOnOff(const Given& given, bool& to) {
   if (given.text != "on" && given.text != "off") return badValue(given, "on or off");
   to = given.text == "on";
@@ -133,13 +121,14 @@ Status readCdi(const Given& given, std::string& to) {
   return ok();
 }
 
-Status readKubelet(const Given& given, KubeletChoice& to) {
+template <typename Choice>
+Status readAutoOnOff(const Given& given, Choice& to) {
   if (given.text == "auto")
-    to = KubeletChoice::Auto;
+    to = Choice::Auto;
   else if (given.text == "on")
-    to = KubeletChoice::On;
+    to = Choice::On;
   else if (given.text == "off")
-    to = KubeletChoice::Off;
+    to = Choice::Off;
   else
     return badValue(given, "auto, on or off");
   return ok();
@@ -182,9 +171,9 @@ Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
   if (name == "suspend") return readSuspend(given, to.cards.suspend);
   if (name == "realtime") return readRealtime(given, to.realtime);
   if (name == "timeslices") return readOnOff(given, to.timeslices);
-  if (name == "guard") return readGuard(given, to.guard);
+  if (name == "guard") return readAutoOnOff(given, to.guard);
   if (name == "guard-nodes") return readInto(parseCardNodes(given.text), to.guardNodes);
-  if (name == "kubelet") return readKubelet(given, to.kubelet);
+  if (name == "kubelet") return readAutoOnOff(given, to.kubelet);
   if (name == "kubelet-dir") return readPath(given, to.kubeletDir);
   if (name == "cdi") return readCdi(given, to.cdi);
   if (name == "kubelet-config") return readPath(given, to.kubeletConfig);
