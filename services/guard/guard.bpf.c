@@ -180,19 +180,24 @@ int BPF_PROG(qgpu_map, struct file *file) {
   return judge(BPF_CORE_READ(inode, i_rdev), QGPU_WAY_MAP);
 }
 
+// `to` is judged as `from` is, where that is, and has not attached. 0, or the hook's error.
+static __always_inline int labelFrom(struct task_struct *from, struct task_struct *to) {
+  const struct qgpu_guard_process *old = bpf_task_storage_get(&processes, from, 0, 0);
+  if (!old) return 0;
+  struct qgpu_guard_process *label =
+      bpf_task_storage_get(&processes, to, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+  if (!label) return NO_MEMORY;
+  label->task = old->task;
+  label->cards = 0;
+  return 0;
+}
+
 // A child is judged as its parent is, and has not attached: the library in it does that anew.
 SEC("lsm/task_alloc")
 int BPF_PROG(qgpu_fork, struct task_struct *child, unsigned long flags) {
   if (flags & CLONE_THREAD) return 0;
   struct task_struct *leader = bpf_get_current_task_btf()->group_leader;
-  const struct qgpu_guard_process *parent = bpf_task_storage_get(&processes, leader, 0, 0);
-  if (!parent) return 0;
-  struct qgpu_guard_process *label =
-      bpf_task_storage_get(&processes, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-  if (!label) return NO_MEMORY;
-  label->task = parent->task;
-  label->cards = 0;
-  return 0;
+  return labelFrom(leader, child);
 }
 
 // A thread that executes another program becomes the leader, and takes the label with it.
@@ -200,14 +205,7 @@ SEC("lsm/bprm_check_security")
 int BPF_PROG(qgpu_exec, struct linux_binprm *program) {
   struct task_struct *me = bpf_get_current_task_btf();
   if (me->pid == me->tgid) return 0;
-  const struct qgpu_guard_process *old = bpf_task_storage_get(&processes, me->group_leader, 0, 0);
-  if (!old) return 0;
-  struct qgpu_guard_process *label =
-      bpf_task_storage_get(&processes, me, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-  if (!label) return NO_MEMORY;
-  label->task = old->task;
-  label->cards = 0;
-  return 0;
+  return labelFrom(me->group_leader, me);
 }
 
 // The program is another one now, and has not attached. One that began in a task's cgroup is judged
