@@ -33,7 +33,7 @@ class Seating {
     SeatKeeper::Calls calls;
     calls.seated = [this](const KvCondition& guard) { guard_ = guard; };
     calls.lost = [](const std::string&) {};
-    calls.other = [this](const std::string& other) { other_ = other; };
+    calls.other = [this](const SeatHolder& other) { other_ = other.address; };
     calls.health = [this](const Status& health) { health_ = health; };
     return calls;
   }

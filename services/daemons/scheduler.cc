@@ -260,6 +260,7 @@ struct Scheduler::Parts {
   std::optional<LeaderElection> election;
   std::unique_ptr<EtcdClient> etcd;  // of the store; these where several schedulers share one
   std::optional<SeatKeeper> seat;
+  kj::AutoCloseFd rpcStays;  // listens until the seat is given back; see listener_end.h
 
   void addClients(const SchedulerDaemonOptions& options);
   void act(const SchedulerDaemonOptions& options, std::unique_ptr<RowStore> store,
@@ -339,9 +340,12 @@ void Scheduler::Parts::standBy(const SchedulerDaemonOptions& options,
   calls.lost = [](const std::string& why) {
     fatal(ExitCode::Environment, ("another scheduler may act now (" + why + ")").c_str());
   };
-  calls.other = [this](const std::string& other) {
-    log.info("stands-by", {{"acting", other.empty() ? "nobody" : other}});
-    acting->setActing(other);
+  calls.other = [this](const SeatHolder& other) {
+    log.info("stands-by", {{"acting", other.address.empty() ? "nobody" : other.address}});
+    acting->setActing(other.address, [this, other] {
+      log.info("acting-ended", {{"address", other.address}});
+      seat->ended(other.identity);
+    });
   };
   calls.health = [this](const Status& answers) {
     if (answers) return log.info("etcd-answers");
@@ -539,6 +543,7 @@ void Scheduler::Parts::close() {
   system.stop();
   journal.reset();
   seat.reset();  // after the last change is stored: another one acts at once
+  rpcStays = nullptr;
   etcd.reset();
   traces->stop();
   loggedGathering.reset();
@@ -587,6 +592,7 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   parts->addClients(options);
   const std::uint16_t rpcPort = remote->rpc->port();
   const std::string address = advertised(options, *remote->rpc);
+  if (options.etcd) parts->rpcStays = remote->rpc->staying();
   if (!options.etcd) parts->act(options, std::move(state->store), state->rows);
   parts->serve(options, std::move(*local), std::move(*remote));
   if (*join) parts->serveJoin(std::move(**join), rpcPort);

@@ -33,6 +33,14 @@ SeatKeeper::~SeatKeeper() {
   thread_.join();
 }
 
+void SeatKeeper::ended(std::string identity) {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = std::move(identity);
+  }
+  wake_.notify_one();
+}
+
 bool SeatKeeper::holds() const { return rounds_.holds(bootNow()); }
 
 void SeatKeeper::run() {
@@ -40,7 +48,9 @@ void SeatKeeper::run() {
     const Nanos again = rounds_.round(bootNow());
     std::unique_lock lock(mutex_);
     const auto rest = std::chrono::nanoseconds(std::min(again, kStepMax).value);
-    if (wake_.wait_for(lock, rest, [this] { return stopping_; })) break;
+    wake_.wait_for(lock, rest, [this] { return stopping_ || ended_; });
+    if (stopping_) break;
+    if (ended_) rounds_.ended(*std::exchange(ended_, {}));
     if (again == kNever) {
       wake_.wait(lock, [this] { return stopping_; });
       break;

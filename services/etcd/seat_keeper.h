@@ -5,6 +5,8 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "store/etcd/seat_rounds.h"
@@ -22,6 +24,8 @@ class SeatKeeper {
   SeatKeeper(const SeatKeeper&) = delete;
   SeatKeeper& operator=(const SeatKeeper&) = delete;
 
+  // As Seat::ended(), with a round at once. From any thread.
+  void ended(std::string identity);
   // As SeatRounds::holds(), now. From any thread.
   bool holds() const;
 
@@ -33,6 +37,7 @@ class SeatKeeper {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;
+  std::optional<std::string> ended_;  // what the next round is told
   std::thread thread_;  // last: it uses all of the above
 };
 

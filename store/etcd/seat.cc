@@ -56,8 +56,20 @@ Nanos Seat::look(Nanos now) {
     seated(holder.created, now - options_.ttl);
     return keep(now);
   }
+  if (who && isEnded(*who)) {
+    QGPU_MARK(SeatOfTheEnded);
+    const Status over = kv_.revoke(holder.lease);
+    if (!over && over.error().code != ErrorCode::NotFound) return failed(over.error());
+    other_.reset();
+    return take(now);
+  }
   other_ = who ? *who : SeatHolder{"somebody who is no qgpu-scheduler", ""};
   return options_.lookEvery;
+}
+
+bool Seat::isEnded(const SeatHolder& who) const {
+  if (QGPU_PLANTED(AnyoneTakenForEnded)) return !ended_.empty();
+  return who.identity == ended_;
 }
 
 // A lease of an earlier try is left to end by itself where it is not fresh any more.

@@ -1,8 +1,9 @@
 #pragma once
 // Which of several schedulers of a cluster acts: the one whose key `acting` stands in etcd. The key
 // hangs on a lease that its owner keeps alive, so it goes when the owner is gone, and then whoever
-// looks first has it. There is one clock that counts: etcd's. A scheduler looks, and keeps alive,
-// by step(), which makes one round of calls and says when to come again; who calls it has a thread
+// looks first has it. There is one clock that counts: etcd's. Where the owner's process is known to
+// have ended, whoever knows that ends the lease. A scheduler looks, and keeps alive, by step(),
+// which makes one round of calls and says when to come again; who calls it has a thread
 // (services/etcd/seat_keeper.h) or virtual time (the simulator).
 //
 // What being seated is worth: changes are stored only under `guard()`, so that a scheduler that
@@ -34,6 +35,7 @@ struct SeatOptions {
 struct SeatHolder {
   std::string identity;
   std::string address;
+  bool operator==(const SeatHolder&) const = default;
 };
 std::string encodeHolder(const SeatHolder& holder);
 std::optional<SeatHolder> decodeHolder(const std::string& value);
@@ -50,6 +52,9 @@ class Seat {
   Nanos step(Nanos now);
   // Gives the seat back, so that another may have it at once. For a clean end.
   void leave();
+  // The process of this identity runs no more, for certain: if it is seated, the next look takes
+  // its seat. Of one that runs this would break what heldUntil() says.
+  void ended(std::string identity) { ended_ = std::move(identity); }
 
   State state() const { return state_; }
   // While seated: what each change of the store is guarded by.
@@ -65,6 +70,7 @@ class Seat {
 
  private:
   Nanos look(Nanos now);
+  bool isEnded(const SeatHolder& who) const;
   Nanos take(Nanos now);
   Nanos keep(Nanos now);
   Nanos failed(const Error& why);
@@ -78,6 +84,7 @@ class Seat {
   Nanos leaseSince_;          // before the call that granted or last kept it
   Nanos heldUntil_;
   std::optional<SeatHolder> other_;
+  std::string ended_;  // of whom that is known; empty: of nobody
   Status health_ = ok();
 };
 

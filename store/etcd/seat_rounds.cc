@@ -31,7 +31,7 @@ void SeatRounds::tell() {
     toldHealth_ = health.ok();
     post_([this, health] { calls_.health(health); });
   }
-  const std::string other = seat_.other() ? seat_.other()->address : "";
+  const SeatHolder other = seat_.other().value_or(SeatHolder{});
   if (seat_.state() == Seat::State::Waiting && health.ok() && toldOther_ != other) {
     toldOther_ = other;
     post_([this, other] { calls_.other(other); });

@@ -21,7 +21,7 @@ class SeatRounds {
   struct Calls {                                     // each posted
     std::function<void(KvCondition guard)> seated;   // once
     std::function<void(std::string why)> lost;       // once, and last
-    std::function<void(std::string address)> other;  // who acts, when that changes; empty: nobody
+    std::function<void(SeatHolder who)> other;       // acts, when that changes; empty: nobody
     std::function<void(Status health)> health;       // etcd stopped answering, or answers again
   };
 
@@ -34,6 +34,8 @@ class SeatRounds {
   Nanos round(Nanos now);
   // Gives the seat back. For a clean end.
   void leave();
+  // As Seat::ended().
+  void ended(std::string identity) { seat_.ended(std::move(identity)); }
 
   // Seated, and nobody else can be: to be asked before anything is said that others rely on and
   // that is no change of the store. By the clock of round(); from any thread.
@@ -47,7 +49,7 @@ class SeatRounds {
   Seat seat_;
   std::atomic<std::int64_t> heldUntil_{0};
   Seat::State told_ = Seat::State::Waiting;
-  std::optional<std::string> toldOther_;
+  std::optional<SeatHolder> toldOther_;
   bool toldHealth_ = true;
 };
 

@@ -68,6 +68,7 @@ namespace qgpu::sim {
   X(EndedBeforeNode, "C4")    \
   X(SeatBelieved, "C1")       \
   X(SeatTakenAnyway, "C1")    \
+  X(AnyoneTakenForEnded, "C1") \
   X(ChangeUnguarded, "C1")    \
   X(TurnIgnored, "D1")        \
   X(UnsureTakenForUndone, "D1") \
@@ -145,6 +146,7 @@ namespace qgpu::sim {
   X(ForwardCutOff, Must)         \
   X(EndNotStored, Must)          \
   X(SeatLost, Must)              \
+  X(SeatOfTheEnded, Must)        \
   X(SeatFoundAgain, Must)        \
   X(CommitUnsure, Must)          \
   X(ChangeFoundDone, Must)

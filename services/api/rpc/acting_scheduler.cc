@@ -5,6 +5,7 @@
 #include "services/api/commands/commands.h"
 #include "services/api/commands/schema_names.h"
 #include "services/base/net/dial.h"
+#include "services/base/net/listener_end.h"
 #include "services/api/rpc/rpc_session.h"
 #include "services/api/rpc/standing_by.h"
 #include "services/base/kj_time.h"
@@ -52,18 +53,27 @@ void ActingScheduler::start(ClusterActorClient& client, kj::Maybe<kj::TlsContext
 
 void ActingScheduler::stop() {
   questions_ = nullptr;
+  leave();
+}
+
+void ActingScheduler::leave() {
+  end_ = kj::NEVER_DONE;
   link_ = nullptr;
 }
 
-void ActingScheduler::setActing(const std::string& address) {
-  if (address == acting_) return;
+void ActingScheduler::setActing(const std::string& address, kj::Function<void()> ended) {
+  leave();
   acting_ = address;
-  link_ = nullptr;
+  if (address.empty()) return;
+  end_ = listenerEnd(network_, timer_, address, tls_)
+             .then([ended = kj::mv(ended)]() mutable { ended(); })
+             .eagerlyEvaluate([](kj::Exception&&) {});
 }
 
 void ActingScheduler::setOwn(RequestSink& own) {
   own_ = own;
-  setActing({});
+  acting_.clear();
+  leave();
 }
 
 SendResult ActingScheduler::send(Build build) {

@@ -9,6 +9,7 @@
 
 #include <kj/async-io.h>
 #include <kj/compat/tls.h>
+#include <kj/function.h>
 #include <kj/timer.h>
 #include <string>
 
@@ -33,8 +34,9 @@ class ActingScheduler final : public RequestSink, private kj::TaskSet::ErrorHand
   void setTls(kj::TlsContext& tls) { tls_ = tls; }
   void stop();
 
-  // HOST:PORT of the scheduler that acts; empty: none does.
-  void setActing(const std::string& address);
+  // HOST:PORT of the scheduler that acts; empty: none does. `ended` is called once its process has
+  // ended (listener_end.h), if another one is not set before that.
+  void setActing(const std::string& address, kj::Function<void()> ended);
   const std::string& acting() const { return acting_; }
   // From now on this scheduler acts: all goes to `own`, which outlives this.
   void setOwn(RequestSink& own);
@@ -48,6 +50,7 @@ class ActingScheduler final : public RequestSink, private kj::TaskSet::ErrorHand
   schema::Scheduler::Client calls();
   void refuse(std::uint64_t corr, const Error& why);
   void taskFailed(kj::Exception&& exception) override;
+  void leave();
 
   kj::Network& network_;
   kj::Timer& timer_;
@@ -59,6 +62,7 @@ class ActingScheduler final : public RequestSink, private kj::TaskSet::ErrorHand
   std::size_t open_ = 0;
   kj::Own<Link> link_;  // none: nobody has asked, or the last one is over
   kj::Own<kj::TaskSet> questions_;
+  kj::Promise<void> end_ = kj::NEVER_DONE;  // of the process that acts
 };
 
 }  // namespace qgpu

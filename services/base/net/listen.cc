@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -137,6 +138,10 @@ Result<TcpListener> TcpListener::open(const std::string& address, const std::str
   }
   std::string text = v6 ? "[" + std::string(host) + "]" : std::string(host);
   return TcpListener(text + ":" + std::to_string(port), port, kj::mv(fd));
+}
+
+kj::AutoCloseFd TcpListener::staying() const {
+  return kj::AutoCloseFd(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
 }
 
 kj::Own<kj::ConnectionReceiver> TcpListener::receive(kj::LowLevelAsyncIoProvider& io) {

@@ -52,6 +52,8 @@ class TcpListener {
   // The address in use, with the real port.
   const std::string& address() const { return address_; }
   std::uint16_t port() const { return port_; }
+  // While it is open the address listens, whoever accepts or does not.
+  kj::AutoCloseFd staying() const;
   kj::Own<kj::ConnectionReceiver> receive(kj::LowLevelAsyncIoProvider& io);
 
  private:

@@ -36,6 +36,8 @@ constexpr std::uint64_t kCalmEvents = 120'000;
 constexpr std::uint64_t kCpuMilli = 8'000;
 constexpr std::uint64_t kSeatEvents = 3'000;      // looks at a seat are many, and cheap
 constexpr Nanos kPosted = micros(20);             // from a thread to the loop
+constexpr Nanos kHeardMin = micros(50);           // from an end to who watched for it
+constexpr Nanos kHeardMax = millis(300);
 constexpr Nanos kSeatCalls = millis(50);          // less than a scheduler waits between two looks
 constexpr const char* kPrefix = SimEtcd::kPrefix;
 
@@ -116,6 +118,7 @@ class ClusterWorld::Parts final : public Verdict {
   bool holds(std::size_t index);
   void end(std::size_t index, Ending ending);
   void endLife(std::size_t index, bool silently);
+  void heardEnd(std::size_t index, const std::string& identity);
   SimJournal* journalOf(Machine& machine) const;
   void setPace(Machine& machine);
 
@@ -408,7 +411,7 @@ void ClusterWorld::Parts::standBy(std::size_t index) {
     say(machines_[index].name + " lost its seat: " + why);
     machines_[index].ending = Ending::Crash;
   };
-  calls.other = [&life](const std::string& other) { life.other = other; };
+  calls.other = [&life](const SeatHolder& other) { life.other = other.address; };
   calls.health = [](const Status&) {};
   Host& host = machine.site->host;
   life.seat = std::make_unique<SeatRounds>(
@@ -496,11 +499,23 @@ void ClusterWorld::Parts::end(std::size_t index, Ending ending) {
     if (journal != nullptr) journal->close();
     if (machine.scheduler != nullptr && machine.scheduler->seat) machine.scheduler->seat->leave();
   }
+  const std::string identity = machine.scheduler != nullptr ? machine.scheduler->identity : "";
   endLife(index, ending == Ending::PowerLoss);
+  if (ending == Ending::Crash && several() && !identity.empty()) heardEnd(index, identity);
   if (ending == Ending::PowerLoss) machine.site->disk.powerCut(dice_.word());
   else machine.site->disk.restart();
   const Nanos away = std::max(Nanos(0), machine.away - machine.site->now());
   bootLater(index, away + dice_.magnitude(kBootMin, kBootMax));
+}
+
+// Its host runs on and refuses connections, which the other schedulers notice, if they can reach it.
+void ClusterWorld::Parts::heardEnd(std::size_t index, const std::string& identity) {
+  for (std::size_t i = nodes(); i < machines_.size(); ++i) {
+    Machine& other = machines_[i];
+    if (i == index || other.scheduler == nullptr || dice_.percent(50)) continue;
+    other.site->host.after(Scope::Manager, dice_.magnitude(kHeardMin, kHeardMax),
+                           [&other, identity] { other.scheduler->seat->ended(identity); });
+  }
 }
 
 void ClusterWorld::Parts::endLife(std::size_t index, bool silently) {

@@ -357,6 +357,38 @@ TEST(Seat, GivenBackItMovesAtOnce) {
   EXPECT_EQ(second.state(), Seat::State::Seated);
 }
 
+TEST(Seat, WhoseProcessHasEndedIsNotWaitedFor) {
+  ModelEtcd etcd;
+  ModelClient one(etcd), two(etcd);
+  Seat first = seatOf(one, "one"), second = seatOf(two, "two");
+  first.step(Nanos(0));
+  second.step(Nanos(0));
+  second.ended("one");
+  two.setFate([] { return Fate::Lost; });
+  second.step(millis(1));
+  EXPECT_EQ(second.state(), Seat::State::Waiting);
+  two.setFate(nullptr);
+  second.step(millis(2));
+  EXPECT_EQ(second.state(), Seat::State::Seated);
+}
+
+TEST(Seat, C1_TheEndOfOneEndsNoOther) {
+  ModelEtcd etcd;
+  ModelClient one(etcd), two(etcd), three(etcd);
+  Seat first = seatOf(one, "one"), second = seatOf(two, "two"), third = seatOf(three, "three");
+  first.step(Nanos(0));
+  for (Seat* waiting : {&second, &third}) {
+    waiting->step(Nanos(0));
+    waiting->ended("one");
+    waiting->step(millis(1));
+  }
+  EXPECT_EQ(second.state(), Seat::State::Seated);
+  EXPECT_EQ(third.other()->identity, "two");
+  third.step(millis(2));
+  EXPECT_EQ(third.state(), Seat::State::Waiting);
+  EXPECT_TRUE(etcd.txn({{second.guard()}, {}})->done);
+}
+
 TEST(Seat, AnAnswerThatWasLostIsFoundAgain) {
   ModelEtcd etcd;
   ModelClient one(etcd);
@@ -393,8 +425,8 @@ struct SeatRoundsTest : Test {
     SeatRounds::Calls calls;
     calls.seated = [this, identity](const KvCondition&) { told.push_back(identity + " seated"); };
     calls.lost = [this, identity](const std::string&) { told.push_back(identity + " lost"); };
-    calls.other = [this, identity](const std::string& other) {
-      told.push_back(identity + " sees " + (other.empty() ? "nobody" : other));
+    calls.other = [this, identity](const SeatHolder& other) {
+      told.push_back(identity + " sees " + (other.address.empty() ? "nobody" : other.address));
     };
     calls.health = [this, identity](const Status& health) {
       told.push_back(identity + (health ? " has answers" : " has none"));
