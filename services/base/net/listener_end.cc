@@ -2,6 +2,8 @@
 
 #include <cerrno>
 #include <kj/io.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -22,6 +24,14 @@ struct Peer {
   kj::uint length = sizeof address;
 };
 
+// By the peer's FIN, and not by a reset or for want of any answer.
+bool isClosedInOrder(kj::AsyncIoStream& stream) {
+  tcp_info info{};
+  kj::uint length = sizeof info;
+  stream.getsockopt(IPPROTO_TCP, TCP_INFO, &info, &length);
+  return info.tcpi_state == TCP_CLOSE_WAIT;
+}
+
 class Watch {
  public:
   Watch(kj::Network& network, kj::Timer& timer, std::string address,
@@ -39,14 +49,18 @@ class Watch {
   }
 
  private:
-  // Whether the process has ended, once the connection is broken.
+  // Whether the process has ended, once the connection is over.
   kj::Promise<bool> hold(kj::Own<kj::AsyncIoStream> stream) {
     const Peer peer(*stream);
     kj::AsyncIoStream& open = *stream;
     return open.tryRead(&byte_, 1, 1)
         .then([](std::size_t) {}, [](kj::Exception&&) {})
+        .then([&open]() { return isClosedInOrder(open); })
         .attach(kj::mv(stream))
-        .then([this, peer]() { return refused(peer); });
+        .then([this, peer](bool closed) -> kj::Promise<bool> {
+          if (!closed) return false;
+          return refused(peer);
+        });
   }
 
   kj::Promise<bool> refused(const Peer& peer) {

@@ -1,7 +1,8 @@
 #pragma once
-// When the process that listens at an address ends: a connection to it breaks, and then its host
-// refuses another one. A host that is gone, or cut off, says neither; nor does one where something
-// listens again by then.
+// When the process that listens at an address ends: its host closes a connection to it in order,
+// and then refuses another one. A host that is gone, or cut off, says neither; nor does one where
+// something listens again by then. A firewall, or another machine that has got the address, can
+// reset the connection and refuse the next, but not close it in order: a reset tells nothing.
 
 #include <kj/async-io.h>
 #include <kj/compat/tls.h>

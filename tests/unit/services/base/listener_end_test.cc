@@ -2,6 +2,7 @@
 #include "services/base/net/listener_end.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include "services/base/net/listen.h"
 #include "services/base/net/tls.h"
@@ -59,6 +60,19 @@ TEST_F(ListenerEnd, WhoStillListensHasNotEnded) {
   receiver = nullptr;
   stream = nullptr;
   end.wait(io.waitScope);
+}
+
+// As a firewall does that refuses from now on, or another machine that has got the address.
+TEST_F(ListenerEnd, C1_AConnectionThatWasResetDoesNotTellThatTheProcessEnded) {
+  auto end = watched();
+  auto stream = accept();
+  stays = nullptr;
+  receiver = nullptr;
+  const linger reset{1, 0};
+  stream->setsockopt(SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  stream = nullptr;
+  io.provider->getTimer().afterDelay(50 * kj::MILLISECONDS).wait(io.waitScope);
+  EXPECT_FALSE(over);
 }
 
 TEST_F(ListenerEnd, WhoWasNeverConnectedIsNotKnownToHaveEnded) {
