@@ -192,6 +192,19 @@ void AttachServer::gone(std::uint64_t id, std::uint32_t slot, Leaves how, bool l
   if (how == Leaves::Died) port_.processGone(task);
 }
 
+// Before the owner hears that it has a task: what it starts for it is judged from the beginning.
+// Who was attached when there was no guard yet goes on with its cards, also where its pod is judged
+// from now on.
+Status AttachServer::judge(const GuestTask& task, const Fd& owner) {
+  if (options_.guard == nullptr) return ok();
+  for (const auto& [process, listed] : listed_) {
+    if (process.task != task.id) continue;
+    Status judged = options_.guard->judge(listed.pidfd, task.id, task.cards);
+    if (!judged) return judged;
+  }
+  return owner ? options_.guard->judge(owner, task.id) : ok();
+}
+
 void AttachServer::shutOut(const GuestProcess& process) {
   if (options_.guard != nullptr) options_.guard->shutOut(process.pidfd, process.entry.task);
 }
@@ -205,14 +218,12 @@ void AttachServer::known(schema::TaskKnown::Reader known) {
   Result<Fd> owner = Fd();
   if (known.getOwnerPid() != 0) owner = openProcess(known.getOwnerPid(), known.getOwnerStart());
   if (!owner) return messages_.gateFailed(id, owner.error().message);
-  // Before the owner hears that it has a task: what it starts for it is judged from the beginning.
-  if (options_.guard != nullptr && *owner) {
-    const Status judged = options_.guard->judge(*owner, id);
-    if (!judged) return messages_.gateFailed(id, judged.error().message);
-  }
   auto made =
       makeGuestTask(known, roster_.incarnation(), cards_, cardActors_, options_, port_.platform());
   if (!made) return messages_.gateFailed(id, made.error().message);
+  if (Status judged = judge(**made, *owner); !judged) {
+    return messages_.gateFailed(id, judged.error().message);
+  }
 
   GuestTask& task = *tasks_.emplace(id, std::move(*made)).first->second;
   if (known.hasStored()) records_.write(known.getStored());

@@ -128,6 +128,7 @@ class AttachServer final : private RosterPlatform {
   void ownerGone(GuestTask& task);
   void signalAll(std::uint64_t task, int signal);
   void erase(std::uint64_t task);
+  Status judge(const GuestTask& task, const Fd& owner);
   void shutOut(const GuestProcess& process);
 
   Loop& loop_;

@@ -227,6 +227,7 @@ struct Manager::Parts {
   std::optional<CardWatch> cardWatch;  // none: no card of NVIDIA's
   std::optional<NodeHandler> handler;
   PodBook pods;
+  std::optional<PodGuard> podGuard;
   std::optional<KubeletHandler> kubelet;  // none: this node serves no kubelet
   std::optional<AdminServer> admin;
   std::optional<RpcServer> rpc;
@@ -428,7 +429,9 @@ kj::Maybe<KubeletHandlers&> Manager::Parts::addKubelet(const ManagerOptions& opt
   config.mixed = options.mixed;
   // The library lies elsewhere in a container: the plugin says where.
   config.environment = assignments(nodeVariables({"", environment.extras}));
-  return kubelet.emplace(*actor, pods, std::move(config));
+  kubelet.emplace(*actor, pods, std::move(config));
+  if (guard) kubelet->setGuard(podGuard.emplace(*guard));
+  return *kubelet;
 }
 
 Status Manager::Parts::serveKubelet(const ManagerOptions& options) {

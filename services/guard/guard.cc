@@ -153,6 +153,14 @@ std::uint32_t kernelDevice(dev_t device) {
   return static_cast<std::uint32_t>(major(device) << 20 | minor(device));
 }
 
+qgpu_guard_process labelOf(std::uint64_t task, const std::vector<std::uint32_t>& cards) {
+  qgpu_guard_process label{task, 0};
+  for (const std::uint32_t card : cards) {
+    if (card < kGuardCardsMax) label.cards |= std::uint64_t{1} << card;
+  }
+  return label;
+}
+
 // The cgroup of a folder, as the program finds it.
 Result<qgpu_guard_group> groupOf(const std::string& folder) {
   struct statfs system {};
@@ -317,19 +325,16 @@ Status Guard::setNodes(const std::vector<GuardNode>& nodes) {
   return ok();
 }
 
-Status Guard::judge(const Fd& pidfd, std::uint64_t task) {
+Status Guard::judge(const Fd& pidfd, std::uint64_t task, const std::vector<std::uint32_t>& cards) {
   const int key = pidfd.get();
-  const qgpu_guard_process label{task, 0};
+  const qgpu_guard_process label = labelOf(task, cards);
   if (bpf_map_update_elem(parts_->processes, &key, &label, BPF_NOEXIST) == 0) return ok();
   return errno == EEXIST ? ok() : failed("a process for the guard", errno);
 }
 
 Status Guard::letIn(const Fd& pidfd, std::uint64_t task, const std::vector<std::uint32_t>& cards) {
   const int key = pidfd.get();
-  qgpu_guard_process label{task, 0};
-  for (const std::uint32_t card : cards) {
-    if (card < kGuardCardsMax) label.cards |= std::uint64_t{1} << card;
-  }
+  const qgpu_guard_process label = labelOf(task, cards);
   if (bpf_map_update_elem(parts_->processes, &key, &label, BPF_ANY) == 0) return ok();
   return failed("an attached process for the guard", errno);
 }
@@ -347,9 +352,21 @@ Status Guard::judgeGroup(const std::string& folder, std::uint64_t task) {
   return failed(folder, errno);
 }
 
-void Guard::forgetGroup(const std::string& folder) {
-  const Result<qgpu_guard_group> group = groupOf(folder);
-  if (group) bpf_map_delete_elem(parts_->groups, &*group);
+void Guard::keepGroups(const std::vector<std::string>& folders) {
+  std::set<std::pair<std::uint64_t, std::uint64_t>> kept;
+  for (const std::string& folder : folders) {
+    if (const auto group = groupOf(folder)) kept.emplace(group->id, group->devices);
+  }
+  std::vector<qgpu_guard_group> judged;
+  qgpu_guard_group group{};
+  const void* before = nullptr;
+  while (bpf_map_get_next_key(parts_->groups, before, &group) == 0) {
+    judged.push_back(group);
+    before = &judged.back();
+  }
+  for (const qgpu_guard_group& one : judged) {
+    if (!kept.contains({one.id, one.devices})) bpf_map_delete_elem(parts_->groups, &one);
+  }
 }
 
 int Guard::news() const {

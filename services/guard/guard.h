@@ -64,8 +64,9 @@ class Guard {
   Status setNodes(const std::vector<GuardNode>& nodes);
 
   // The process of a pidfd, and those that it forks from now on, are judged as of `task`. One that
-  // is judged already stays as it is.
-  Status judge(const Fd& pidfd, std::uint64_t task);
+  // is judged already stays as it is. `cards`: that it may use, since it attached before there was
+  // a guard.
+  Status judge(const Fd& pidfd, std::uint64_t task, const std::vector<std::uint32_t>& cards = {});
   // It has attached, and may use these cards.
   Status letIn(const Fd& pidfd, std::uint64_t task, const std::vector<std::uint32_t>& cards);
   // It may use none.
@@ -74,7 +75,8 @@ class Guard {
   // The processes of a cgroup, and of all below it. `folder` of it, in whatever mount of version 2,
   // or of version 1's controller `devices`.
   Status judgeGroup(const std::string& folder, std::uint64_t task);
-  void forgetGroup(const std::string& folder);
+  // Of those that are judged, also since an earlier manager, only these are from now on.
+  void keepGroups(const std::vector<std::string>& folders);
 
   // Readable when there are refusals to take.
   int news() const;

@@ -18,7 +18,7 @@ Status Guard::remove(const std::string&) {
 Status Guard::setNodes(const std::vector<GuardNode>&) {
   return ok();
 }
-Status Guard::judge(const Fd&, std::uint64_t) {
+Status Guard::judge(const Fd&, std::uint64_t, const std::vector<std::uint32_t>&) {
   return ok();
 }
 Status Guard::letIn(const Fd&, std::uint64_t, const std::vector<std::uint32_t>&) {
@@ -28,7 +28,7 @@ void Guard::shutOut(const Fd&, std::uint64_t) {}
 Status Guard::judgeGroup(const std::string&, std::uint64_t) {
   return ok();
 }
-void Guard::forgetGroup(const std::string&) {}
+void Guard::keepGroups(const std::vector<std::string>&) {}
 int Guard::news() const {
   return -1;
 }

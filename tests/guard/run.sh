@@ -1,11 +1,12 @@
 #!/bin/sh
 # run.sh BUILD: the guard's tests on Debian 12's own kernel, in qemu, for machines whose kernel
-# takes no program at its security hooks. KERNEL=FILE takes another one, TESTS some of them;
-# arguments after BUILD go to each. The kernel's package is unpacked below BUILD/guard, and not
-# installed.
+# takes no program at its security hooks, and the manager's unit with it (unit.sh). KERNEL=FILE
+# takes another kernel, TESTS some of the tests; arguments after BUILD go to each. The kernel's
+# package is unpacked below BUILD/guard, and not installed.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+sources=$(dirname "$(dirname "$here")")
 build=$(CDPATH="" cd -- "$1" && pwd)
 shift
 folder=$build/guard
@@ -29,11 +30,16 @@ of_test() {
       echo "$build/bin/qgpu-manager $build/bin/qgpuctl $build/bin/guard_tenant" \
         "$build/lib/libqgpu.so /usr/bin/curl"
       ;;
+    e2e_guarded_*_test)
+      echo "$build/bin/qgpu-manager $build/bin/qgpu-kubelet-plugin $build/lib/libqgpu.so" \
+        "$build/bin/guard_tenant $build/bin/guard_stays $sources/deploy/kubernetes"
+      ;;
   esac
 }
 status=0
-for test in ${TESTS:-guard_test e2e_guard_test}; do
+for test in ${TESTS:-guard_test e2e_guard_test e2e_guarded_pods_test e2e_guarded_claims_test}; do
   EXTRA=$(of_test "$test") CPUS=1 \
     sh "$here/boot.sh" "$folder" "$KERNEL" "$build/bin/$test" "$@" || status=$?
 done
+[ -n "${TESTS:-}" ] || sh "$here/unit.sh" "$build" "$KERNEL" || status=$?
 exit "$status"

@@ -194,7 +194,7 @@ class KubeletService final : public schema::KubeletHandler::Server, private RpcC
       if (!handler_.givenByClaims()) return refusal(ErrorCode::Unavailable, kNotByClaims);
       return claims->prepare(session().peer, name)
           .then([this, name, context](Result<PreparedClaim> prepared) mutable {
-            handler_.tellClaim(name, prepared);
+            prepared = handler_.settle(name, std::move(prepared));
             if (!prepared) kj::throwFatalException(toException(prepared.error()));
             const auto& parts = prepared->parts;
             auto out = context.getResults().initParts(static_cast<kj::uint>(parts.size()));
@@ -262,13 +262,37 @@ void KubeletHandler::setCounted(std::set<std::string> cards) {
   KJ_IF_MAYBE (listener, listener_) listener->onCounted();
 }
 
-void KubeletHandler::tellClaim(const ClaimName& claim, const Result<PreparedClaim>& prepared) {
+Result<PreparedClaim> KubeletHandler::settle(const ClaimName& claim,
+                                             Result<PreparedClaim> prepared) {
+  if (prepared) {
+    if (Status judged = judge(*prepared); !judged) prepared = judged.error();
+  }
   KJ_IF_MAYBE (listener, listener_) {
     if (prepared)
       listener->onClaimPrepared(claim, *prepared);
     else
       listener->onClaimRefused(claim, prepared.error());
   }
+  return prepared;
+}
+
+// Which of its pods begins, kubelet does not say: one that has no cgroup yet is none. Whose claim
+// gives it cards to look at alone is not judged.
+Status KubeletHandler::judge(const PreparedClaim& prepared) {
+  const auto part = std::find_if(prepared.parts.begin(), prepared.parts.end(),
+                                 [](const PreparedPart& one) { return !one.admin; });
+  if (part == prepared.parts.end()) return ok();
+  KJ_IF_MAYBE (guard, guard_) {
+    Status judged = fail(ErrorCode::NotFound, "the claim is reserved for no pod");
+    bool some = false;
+    for (const ClaimUsers::Pod& pod : prepared.users.pods) {
+      judged = guard->judge(pod.uid, part->task);
+      some = some || judged;
+      if (!judged && judged.error().code != ErrorCode::NotFound) return judged;
+    }
+    return some ? ok() : judged;
+  }
+  return ok();
 }
 
 std::string KubeletHandler::requestOf(const std::string& uid, const std::string& container) {
@@ -448,6 +472,10 @@ kj::Promise<Result<KubeletHandler::Started>> KubeletHandler::bind(kj::Own<Bind> 
   auto asked = actor_.ask(what.peer, fill);
   return asked.then([this, bind = kj::mv(bind)](Result<Answer> answer) {
     Result<Started> started = startedOf(answer);
+    KJ_IF_MAYBE (guard, guard_) {
+      Status judged = started ? guard->judge(bind->pod.uid, started->task) : ok();
+      if (!judged) started = judged.error();
+    }
     tell(bind->pod, *bind, started);
     return started;
   });

@@ -20,6 +20,7 @@
 #include "services/api/commands/node_actor_client.h"
 #include "services/api/rpc/node_service.h"
 #include "services/kubernetes/agent/pod_book.h"
+#include "services/kubernetes/agent/pod_guard.h"
 #include "services/kubernetes/claims/claim_tasks.h"
 #include "services/kubernetes/pods/pod_names.h"
 #include "services/kubernetes/pods/pod_rules.h"
@@ -92,7 +93,11 @@ class KubeletHandler final : public KubeletHandlers, private kj::TaskSet::ErrorH
   // What prepares claims, where an API server is known; and whether the cards are given by claims.
   void setClaims(kj::Maybe<ClaimTasks&> claims) { claims_ = claims; }
   kj::Maybe<ClaimTasks&> claims() { return claims_; }
-  void tellClaim(const ClaimName& claim, const Result<PreparedClaim>& prepared);
+  // What becomes of a prepared claim: its pods are judged, and the listener hears of it.
+  Result<PreparedClaim> settle(const ClaimName& claim, Result<PreparedClaim> prepared);
+  // Under it containers start, and claims are prepared, for judged pods alone. None: there is none.
+  void setGuard(kj::Maybe<PodGuard&> guard) { guard_ = guard; }
+  kj::Maybe<PodGuard&> guard() { return guard_; }
   void giveByClaims(bool given) { byClaims_ = given; }
   bool givenByClaims() const { return byClaims_; }
   // Whether kubelet counts every device of this card, by the last word of a plugin that is there.
@@ -132,6 +137,7 @@ class KubeletHandler final : public KubeletHandlers, private kj::TaskSet::ErrorH
   Status compare(const Asked& asked, const PodBook::Found& found) const;
   kj::Promise<Result<Started>> bind(kj::Own<Bind> bind);
   kj::Promise<Status> nameCards(Bind& bind);
+  Status judge(const PreparedClaim& prepared);
   void taskFailed(kj::Exception&& exception) override;
 
   NodeActorClient& actor_;
@@ -139,6 +145,7 @@ class KubeletHandler final : public KubeletHandlers, private kj::TaskSet::ErrorH
   const KubeletHandlerConfig config_;
   bool mixed_;
   kj::Maybe<ClaimTasks&> claims_;
+  kj::Maybe<PodGuard&> guard_;
   bool byClaims_ = false;
   std::string closed_;
   std::string runtime_;  // of containers, as the API server names it; empty: it has not told

@@ -279,12 +279,19 @@ void NodeAgent::onClaimPrepared(const ClaimName& claim, const PreparedClaim& pre
             .try_emplace(part.task,
                          holdingOf({}, part.request, whatOf(claim.name, part.request), part.cards))
             .first->second;
-    const std::vector<PodRef> before = std::exchange(holding.pods, pods);
-    for (const PodRef& pod : pods) {
-      const bool told = std::any_of(before.begin(), before.end(),
-                                    [&](const PodRef& one) { return one.uid == pod.uid; });
-      if (!told) tell(pod, EventReason::Allocated, {holding.what, joined(part.cards)});
-    }
+    use(holding, pods);
+  }
+}
+
+// These are the ones that use it from now on; who is new is told so.
+void NodeAgent::use(Holding& holding, const std::vector<PodRef>& pods) {
+  const std::vector<PodRef> before = std::exchange(holding.pods, pods);
+  for (const PodRef& pod : pods) {
+    const bool told = std::any_of(before.begin(), before.end(),
+                                  [&](const PodRef& one) { return one.uid == pod.uid; });
+    if (told) continue;
+    holding.unjudged.push_back(pod.uid);
+    tell(pod, EventReason::Allocated, {holding.what, joined(holding.cards)});
   }
 }
 
@@ -470,6 +477,7 @@ kj::Promise<void> NodeAgent::readTasks() {
       .then([this](Result<Answer> answer) {
         if (!answer) return;
         const auto tasks = answer->reply().getTasks();
+        judgePods(tasks);
         findHoldings(tasks);
         findClaims(tasks);
         std::map<std::uint64_t, Holding> live;
@@ -502,8 +510,10 @@ void NodeAgent::tellEarly(capnp::List<schema::TaskInfo>::Reader tasks) {
 
 NodeAgent::Holding NodeAgent::holdingOf(std::vector<PodRef> pods, std::string container,
                                         std::string what, std::vector<std::string> cards) const {
-  return {std::move(pods),  std::move(container), std::move(what),
-          std::move(cards), timer_.now(),         {0, 0, now()}};
+  std::vector<std::string> unjudged;
+  for (const PodRef& pod : pods) unjudged.push_back(pod.uid);
+  return {std::move(pods),  std::move(unjudged), std::move(container), std::move(what),
+          std::move(cards), timer_.now(),        {0, 0, now()}};
 }
 
 Nanos NodeAgent::now() const {
@@ -568,9 +578,49 @@ void NodeAgent::findClaim(schema::TaskInfo::Reader task) {
                    }
                    const auto parts = podTaskParts(name);
                    found.pods = refsOf(parts->nameSpace, *users);
+                   for (const PodRef& pod : found.pods) found.unjudged.push_back(pod.uid);
                    found.container = parts->container;
                    found.what = whatOf(parts->pod, parts->container);
                    if (holdings_.size() < kHoldingsMax) holdings_.try_emplace(id, std::move(found));
+                 }));
+}
+
+// Pods that were there before the guard, and those that came to a claim that kubelet had prepared
+// for others already, of which it tells nobody. A holding that this round finds waits for the next:
+// the tasks then come by way of the attach room, which has let in by then who was attached.
+void NodeAgent::judgePods(capnp::List<schema::TaskInfo>::Reader tasks) {
+  KJ_IF_MAYBE (guard, handler_.guard()) {
+    for (auto& [task, holding] : holdings_) judgePods(task, holding);
+    bool claims = false;
+    for (const auto task : tasks) claims = claims || isClaims(task);
+    if (!claims || !guard->hasNewPods()) return;
+    for (const auto task : tasks) {
+      if (isClaims(task)) findSharers(task);
+    }
+  }
+}
+
+// A pod of a claim that has no cgroup yet comes again.
+void NodeAgent::judgePods(std::uint64_t task, Holding& holding) {
+  KJ_IF_MAYBE (guard, handler_.guard()) {
+    std::erase_if(holding.unjudged,
+                  [&](const std::string& uid) { return guard->judge(uid, task).ok(); });
+  }
+}
+
+void NodeAgent::findSharers(schema::TaskInfo::Reader task) {
+  const std::string name = task.getSpec().getName();
+  tasks_.add(claims_.tasks()
+                 .usersOf(name, task.getSpec().getRequestId())
+                 .then([this, name, id = task.getId()](Result<ClaimUsers> users) {
+                   const auto holding = holdings_.find(id);
+                   if (holding == holdings_.end()) return;
+                   if (!users) {
+                     KJ_IF_MAYBE (guard, handler_.guard()) guard->lookAgain();
+                     return;
+                   }
+                   use(holding->second, refsOf(podTaskParts(name)->nameSpace, *users));
+                   judgePods(id, holding->second);
                  }));
 }
 

@@ -76,10 +76,11 @@ class NodeAgent final : private KubeListener<KubeNode>,
 
  private:
   using Cards = std::vector<AnnotatedCard>;
-  struct Holding {             // a task of a container or of a claim, as events need it
-    std::vector<PodRef> pods;  // one, but of a claim all that it is reserved for
-    std::string container;     // or the request of the claim
-    std::string what;          // as messages call it
+  struct Holding {                      // a task of a container or of a claim, as events need it
+    std::vector<PodRef> pods;           // one, but of a claim all that it is reserved for
+    std::vector<std::string> unjudged;  // of these, by uid: the guard has not been told
+    std::string container;              // or the request of the claim
+    std::string what;                   // as messages call it
     std::vector<std::string> cards;
     kj::TimePoint heldFrom;  // when it was told of last
     NamespaceUse::Seen counted;
@@ -131,6 +132,10 @@ class NodeAgent final : private KubeListener<KubeNode>,
   void findHoldings(capnp::List<schema::TaskInfo>::Reader tasks);
   void findClaims(capnp::List<schema::TaskInfo>::Reader tasks);
   void findClaim(schema::TaskInfo::Reader task);
+  void judgePods(capnp::List<schema::TaskInfo>::Reader tasks);
+  void judgePods(std::uint64_t task, Holding& holding);
+  void findSharers(schema::TaskInfo::Reader task);
+  void use(Holding& holding, const std::vector<PodRef>& pods);
   void tellEarly(capnp::List<schema::TaskInfo>::Reader tasks);
   void tellTrouble(const Holding& holding, EventReason reason, const std::string& what);
   void tellTask(Holding& holding, schema::TaskInfo::Reader task);

@@ -103,6 +103,17 @@ TEST_F(GuardTest, WhoIsShutOutHasItNoMore) {
   EXPECT_EQ(held.wait(), EPERM);
 }
 
+TEST_F(GuardTest, WhoAttachedBeforeThereWasAGuardHasItsCardUnlessItIsJudgedAlready) {
+  Held before([&] { return tryOpen(card0); }), judged([&] { return tryOpen(card0); });
+  ASSERT_TRUE(guard->judge(judged.pidfd(), kGuardedTask));
+  for (const Held* one : {&before, &judged}) {
+    ASSERT_TRUE(guard->judge(one->pidfd(), kGuardedTask, {0}));
+    one->letGo();
+  }
+  EXPECT_EQ(before.wait(), kGotIn);
+  EXPECT_EQ(judged.wait(), EPERM);
+}
+
 TEST_F(GuardTest, ANodeThatIsNoCardsAnyMoreIsFree) {
   ASSERT_TRUE(guard->setNodes({}));
   EXPECT_EQ(tenant(Is::Judged, [&] { return tryOpen(card0); }), kGotIn);
