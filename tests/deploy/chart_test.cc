@@ -309,6 +309,29 @@ TEST_F(Chart, PutsValuesOverWhatTheManifestsSay) {
   }
 }
 
+TEST_F(Chart, AGuardHasTheFolderWhereItIsPinnedAndSeesCgroups) {
+  const std::string manager = "DaemonSet qgpu-manager";
+  const std::string pod = "/spec/template/spec";
+  const std::string options = "--set images.pullPolicy=Never,manager.guard=true";
+  const Objects all = rendered(options), plain = rendered("--set images.pullPolicy=Never");
+  EXPECT_EQ(at(all, manager, pod + "/containers/0/command").back(), "--guard=auto");
+  const Json added = Json::diff(plain.at(manager), all.at(manager));
+  std::set<std::string> mounts, folders;
+  for (const Json& one : added) {
+    EXPECT_EQ(one["op"], "add") << one;
+    const Json& value = one["value"];
+    if (value.contains("mountPath")) {
+      EXPECT_EQ(value["readOnly"], value["mountPath"] != "/sys/fs/bpf");
+      mounts.insert(value["name"].get<std::string>() + " " + value["mountPath"].get<std::string>());
+    } else if (value.contains("hostPath")) {
+      folders.insert(value["name"].get<std::string>() + " " +
+                     value["hostPath"]["path"].get<std::string>());
+    }
+  }
+  EXPECT_EQ(mounts, (std::set<std::string>{"bpf /sys/fs/bpf", "cgroup /host/sys/fs/cgroup"}));
+  EXPECT_EQ(folders, (std::set<std::string>{"bpf /sys/fs/bpf", "cgroup /sys/fs/cgroup"}));
+}
+
 TEST_F(Chart, ManagersThatLabelNodesRunWhereOthersFoundCards) {
   const std::string options = "--set images.pullPolicy=Never,manager.labelNodes=true";
   const Objects all = rendered(options + ",manager.nodeSelector.pool=gpu");

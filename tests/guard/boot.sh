@@ -1,8 +1,9 @@
 #!/bin/sh
 # boot.sh FOLDER KERNEL PROGRAM [ARGUMENT...]: runs a program as root on another Linux kernel, in
-# qemu, with nothing but the program, the shared libraries it needs, what EXTRA names (paths), and
-# busybox. FOLDER is for what it makes. Ends with the program's status. MORE has further options of
-# qemu: with "-icount shift=0,sleep=off" a nanosecond of its clock is an instruction.
+# qemu, with nothing but the program, the shared libraries it needs, what EXTRA names (paths), the
+# tree in the folder TREE, and busybox. FOLDER is for what it makes. Ends with the program's status;
+# with RUN=exec the program is the first process, and says "status: N" itself. MORE has further
+# options of qemu: with "-icount shift=0,sleep=off" a nanosecond of its clock is an instruction.
 set -eu
 
 folder=$1 kernel=$2
@@ -14,12 +15,15 @@ chmod 1777 "$root/tmp"
 busybox=${BUSYBOX:-$(command -v busybox || true)}
 [ -n "$busybox" ] || { echo "boot.sh: no busybox: install busybox-static" >&2; exit 2; }
 cp "$busybox" "$root/bin/busybox"
+[ -z "${TREE:-}" ] || cp -R "$TREE/." "$root"
 # shellcheck disable=SC2086
 for path in "$1" ${EXTRA:-}; do
   mkdir -p "$root$(dirname "$path")"
-  cp -RL "$path" "$root$path"
-  ldd "$path" 2>/dev/null | sed -n -e 's/^.*=> \(\/[^ ]*\) .*/\1/p' -e 's/^\t\(\/[^ ]*\) .*/\1/p'
-done | sort -u | while read -r library; do
+  [ -e "$root$path" ] || cp -RL "$path" "$root$path"
+done
+find "$root" -type f \( -perm -u+x -o -name '*.so' \) -exec ldd {} \; 2>/dev/null |
+  sed -n -e 's/^.*=> \(\/[^ ]*\) .*/\1/p' -e 's/^\t\(\/[^ ]*\) .*/\1/p' |
+  sort -u | while read -r library; do
   mkdir -p "$root$(dirname "$library")"
   cp -L "$library" "$root$library"
 done
@@ -31,7 +35,7 @@ done
   echo 'mount -t bpf bpf /sys/fs/bpf; ln -s /proc/self/fd /dev/fd'
   echo 'ip link set lo up; hostname guest'
   echo 'uname -r'
-  printf '%s' "$1"
+  printf '%s %s' "${RUN:-}" "$1"
   shift
   printf ' "%s"' "$@"
   echo

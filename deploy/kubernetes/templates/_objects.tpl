@@ -109,6 +109,19 @@
     "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms))) }}
 {{- end }}
 
+{{/* A pod of the manager with a guard in the kernel pins it in the node's bpffs, and looks for the
+     cgroups of the node's pods. The rights for both it has. Changes the pod and prints nothing. */}}
+{{- define "qgpu.guarded" -}}
+{{- $main := index .containers 0 }}
+{{- range list (dict "name" "bpf" "at" "/sys/fs/bpf" "readOnly" false)
+    (dict "name" "cgroup" "at" "/host/sys/fs/cgroup" "readOnly" true) }}
+{{- $mount := dict "name" .name "mountPath" .at "readOnly" .readOnly }}
+{{- $_ := set $main "volumeMounts" (append $main.volumeMounts $mount) }}
+{{- $folder := dict "type" "Directory" "path" (trimPrefix "/host" .at) }}
+{{- $_ := set $ "volumes" (append $.volumes (dict "name" .name "hostPath" $folder)) }}
+{{- end }}
+{{- end }}
+
 {{/* The names of its objects are fixed, so that daemons and scripts find them. */}}
 {{- define "qgpu.namespace" -}}
 {{- if ne .Release.Namespace "kube-system" }}
