@@ -163,6 +163,7 @@ void SchedulerActor::persist(Turn& turn) {
   const std::uint64_t term = members_.term();
   const bool same = members_.started() || (QGPU_PLANTED(TermReused) && term != 0);
   round.term = same ? term : term + 1;
+  if (QGPU_PLANTED(AddressStored)) round.term += reinterpret_cast<std::uintptr_t>(this) % 4'096;
   turn.persist({RowKind::Cluster, 0}, [&](schema::Row::Builder row) {
     auto cluster = row.initCluster();
     cluster.setTerm(round.term);

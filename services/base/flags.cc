@@ -90,9 +90,11 @@ bool isOlder(std::string_view text) {
   return false;
 }
 
-// What a file can't say: it is read at each start, and a snapshot is put back once.
+// What a file can't say: it is read at each start, and these are done once.
 bool isOfCommandLine(std::string_view name) {
-  return name == "config" || name == "print-config" || name == "restore";
+  constexpr std::string_view kOnce[] = {"config", "print-config", "restore",
+                                        "replay", "until",        "explain"};
+  return std::find(std::begin(kOnce), std::end(kOnce), name) != std::end(kOnce);
 }
 
 // What stands for a value in examples.

@@ -5,9 +5,9 @@
 // over the defaults.
 //
 // The file is TOML whose keys are the flags without their dashes, but for what is said once
-// (--config, --print-config, --restore); what --print-config prints is
-// such a file. The form that it had before, Cap'n Proto text in brackets, is read too, so that a
-// daemon that is replaced by a newer one starts; --print-config writes it anew.
+// (--config, --restore, --replay and theirs); what --print-config prints is such a file. The form
+// that it had before, Cap'n Proto text in brackets, is read too, so that a daemon that is replaced
+// by a newer one starts; --print-config writes it anew.
 
 #include <capnp/schema.h>
 #include <functional>

@@ -1,5 +1,6 @@
 #include "services/base/host.h"
 
+#include <link.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
@@ -12,6 +13,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -20,6 +22,29 @@
 
 namespace qgpu {
 namespace {
+
+// Each note has a head, a name and what it says, the two filled up to 4 bytes.
+std::string buildIdIn(std::string_view notes) {
+  const auto whole = [](std::size_t size) { return (size + 3) / 4 * 4; };
+  ElfW(Nhdr) head;
+  while (notes.size() >= sizeof head) {
+    std::memcpy(&head, notes.data(), sizeof head);
+    const std::size_t said = sizeof head + whole(head.n_namesz);
+    const std::size_t end = said + whole(head.n_descsz);
+    if (end > notes.size()) break;
+    if (head.n_type == NT_GNU_BUILD_ID && notes.substr(sizeof head, 3) == "GNU") {
+      std::string hex;
+      for (const char byte : notes.substr(said, head.n_descsz)) {
+        char digits[3];
+        std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(byte));
+        hex += digits;
+      }
+      return hex;
+    }
+    notes.remove_prefix(end);
+  }
+  return "";
+}
 
 sigset_t endSignals() {
   sigset_t ends;
@@ -98,6 +123,23 @@ std::string guestLibrary() {
   std::error_code error;
   const auto path = folderOfBinaries().parent_path() / "lib" / "libqgpu.so";
   return std::filesystem::exists(path, error) ? path.string() : std::string();
+}
+
+// The program itself is the first that is told.
+std::string buildId() {
+  std::string id;
+  const auto look = [](dl_phdr_info* program, std::size_t, void* to) {
+    for (int i = 0; i < program->dlpi_phnum; ++i) {
+      const auto& part = program->dlpi_phdr[i];
+      if (part.p_type == PT_NOTE) {
+        const auto* notes = reinterpret_cast<const char*>(program->dlpi_addr + part.p_vaddr);
+        *static_cast<std::string*>(to) += buildIdIn({notes, part.p_memsz});
+      }
+    }
+    return 1;
+  };
+  ::dl_iterate_phdr(look, &id);
+  return id;
 }
 
 std::int64_t unixMsAtZero() {

@@ -41,6 +41,9 @@ std::filesystem::path folderOfBinaries();
 // libqgpu.so beside the binaries: build/lib or PREFIX/lib. Empty where there is none.
 std::string guestLibrary();
 
+// Which build of this program it is, as the linker has noted it, hexadecimal; empty: it has not.
+std::string buildId();
+
 // CLOCK_REALTIME in ms when CLOCK_MONOTONIC was 0, by the clock as it is set now.
 std::int64_t unixMsAtZero();
 

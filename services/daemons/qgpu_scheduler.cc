@@ -5,14 +5,18 @@
 #include <variant>
 
 #include "runtime/log.h"
+#include "services/base/host.h"
 #include "services/daemons/log_format.h"
 #include "services/daemons/restore.h"
 #include "services/daemons/restore_etcd.h"
 #include "services/daemons/scheduler.h"
 #include "services/daemons/scheduler_options.h"
+#include "services/replay/replay_mode.h"
 
 namespace qgpu {
 namespace {
+
+constexpr int kDiffers = 1;  // a replay decides otherwise than its recording says
 
 int refuse(const Error& error) {
   std::fprintf(stderr, "qgpu-scheduler: %s\n", error.message.c_str());
@@ -31,6 +35,14 @@ int restore(const SchedulerDaemonOptions& options) {
   return static_cast<int>(ExitCode::Ok);
 }
 
+// What a recording says of itself, and how its replay went.
+int replay(const SchedulerDaemonOptions& options) {
+  ReplayOrder order{options.replay, options.untilUnixMs, options.explain, QGPU_VERSION, buildId()};
+  const auto done = replayAll(order);
+  if (!done) return refuse(done.error());
+  return *done == SameAgain::Yes ? static_cast<int>(ExitCode::Ok) : kDiffers;
+}
+
 int main(int argc, const char* const* argv) {
   const auto parsed = parseSchedulerOptions(argc, argv, Platform::ofThisProcess());
   if (const auto* now = std::get_if<ExitNow>(&parsed)) {
@@ -39,6 +51,7 @@ int main(int argc, const char* const* argv) {
   }
   const auto& options = std::get<SchedulerDaemonOptions>(parsed);
   if (!options.restore.empty()) return restore(options);
+  if (!options.replay.empty()) return replay(options);
   Log log(options.logLevel, logShape(options.logFormat));
   auto scheduler = Scheduler::open(options, log);
   if (!scheduler) return refuse(scheduler.error());

@@ -20,6 +20,7 @@
 #include "services/api/rpc/while_seated.h"
 #include "services/base/host.h"
 #include "services/base/net/live_tls.h"
+#include "services/base/wall_time.h"
 #include "services/daemons/extender_server.h"
 #include "services/daemons/listeners.h"
 #include "services/etcd/etcd_client.h"
@@ -30,6 +31,9 @@
 #include "services/kubernetes/client/leader.h"
 #include "services/kubernetes/extender/extender.h"
 #include "services/kubernetes/webhook/webhook_service.h"
+#include "services/replay/began.h"
+#include "services/replay/recorder.h"
+#include "services/replay/recording_writer.h"
 #include "services/web/web_routes.h"
 #include "store/etcd/etcd_store.h"
 #include "store/sqlite_store.h"
@@ -152,6 +156,14 @@ Result<State> openState(const SchedulerDaemonOptions& options) {
   return state;
 }
 
+// Nothing where --record is not given. Who is told when it stops sets that later.
+Result<std::unique_ptr<RecordingWriter>> openRecording(const SchedulerDaemonOptions& options) {
+  if (options.record.empty()) return std::unique_ptr<RecordingWriter>();
+  RecordingWriter::Limits limits;
+  limits.folderBytes = static_cast<std::uint64_t>(options.recordMib) << 20U;
+  return RecordingWriter::open(options.record, limits);
+}
+
 // Where clients and other schedulers find this one's RPC.
 std::string advertised(const SchedulerDaemonOptions& options, const TcpListener& rpc) {
   if (!options.advertise.empty()) return options.advertise;
@@ -225,6 +237,8 @@ struct Scheduler::Parts {
   Dispatcher actors{system, loop};
 
   std::optional<StoreJournal> journal;
+  std::unique_ptr<RecordingWriter> recording;  // null: none was asked for
+  std::optional<Recorder> recorder;
   std::optional<SchedulerActor> scheduler;
 
   std::optional<KjBridge> kj;
@@ -265,6 +279,8 @@ struct Scheduler::Parts {
   void addClients(const SchedulerDaemonOptions& options);
   void act(const SchedulerDaemonOptions& options, std::unique_ptr<RowStore> store,
            const std::vector<StoredRow>& rows);
+  void record(SchedulerOptions& decides, const std::string& host,
+              const std::vector<StoredRow>& rows);
   void standBy(const SchedulerDaemonOptions& options, std::unique_ptr<EtcdClient> forSeat,
                const std::string& address);
   void onSeated(const SchedulerDaemonOptions& options, const KvCondition& guard);
@@ -319,11 +335,30 @@ void Scheduler::Parts::act(const SchedulerDaemonOptions& options, std::unique_pt
   if (options.rebuild && !rows.empty()) {
     log.info("no-rebuild", {{"why", "the store has " + std::to_string(rows.size()) + " rows"}});
   }
-  scheduler.emplace(actorOptions(options), SchedulerPeers{linksId}, rows);
-  actors.attach(schedulerId, *scheduler);
+  SchedulerOptions decides = actorOptions(options);
+  if (recording) record(decides, options.hostname, rows);
+  scheduler.emplace(std::move(decides), SchedulerPeers{linksId}, rows);
+  if (recorder) recorder->attach(*scheduler);
+  actors.attach(schedulerId, recorder ? static_cast<Actor&>(*recorder) : *scheduler);
   if (acting) acting->setOwn(*traces);
   if (scheduler->gathers()) loggedGathering.emplace(*actor, log);
   Outlet(actors, clientId).sendUrgent(schedulerId, [](auto message) { message.initStart(); });
+}
+
+// A recording that can't be made, or stops, keeps nobody from deciding.
+void Scheduler::Parts::record(SchedulerOptions& decides, const std::string& host,
+                              const std::vector<StoredRow>& rows) {
+  const std::uint64_t seed = randomWord();
+  recorder.emplace(actors, *recording, seed, decides.unixMsAtZero);
+  decides.unixMsAtZero = recorder->date();
+  const RecordedLife life{QGPU_VERSION, buildId(), host,  unixMsNow(),
+                          seed,         schedulerId, {linksId}};
+  const auto stopped = [this](const std::string& why) {
+    loop.post([this, why] { log.warn("recording-stopped", {{"why", why}}); });
+  };
+  const Status begun = recording->begin(recordsOf(life, decides, rows), life.unixMs, stopped);
+  if (!begun) return log.warn("recording-stopped", {{"why", begun.error().message}});
+  log.info("records", {{"file", recording->path()}});
 }
 
 // One of several: it acts once it is seated. Whatever ends that ends the process, which stands by
@@ -542,6 +577,7 @@ void Scheduler::Parts::close() {
   leaveKubernetes();
   system.stop();
   journal.reset();
+  recording.reset();  // with the last turn
   seat.reset();  // after the last change is stored: another one acts at once
   rpcStays = nullptr;
   etcd.reset();
@@ -582,6 +618,8 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   if (!webhook) return webhook.error();
   auto runDir = RunDir::claim(options.runDir, kName);
   if (!runDir) return runDir.error();
+  auto recording = openRecording(options);
+  if (!recording) return recording.error();
   auto state = openState(options);
   if (!state) return state.error();
   auto local = UnixListeners::open(*runDir, kName);
@@ -589,6 +627,7 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
 
   auto parts = std::make_unique<Parts>(std::move(*runDir), log);
   parts->tls = std::move(*tls);
+  parts->recording = std::move(*recording);
   parts->addClients(options);
   const std::uint16_t rpcPort = remote->rpc->port();
   const std::string address = advertised(options, *remote->rpc);

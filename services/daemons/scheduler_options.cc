@@ -1,10 +1,12 @@
 #include "services/daemons/scheduler_options.h"
 
 #include <array>
+#include <limits>
 
 #include "runtime/config.h"
 #include "schema/config.capnp.h"
 #include "services/base/net/pem.h"
+#include "services/base/wall_time.h"
 #include "services/kubernetes/device_plugin/plugin_flags.h"
 
 namespace qgpu {
@@ -12,6 +14,7 @@ namespace {
 
 constexpr Nanos kLeaseMin = seconds(1);
 constexpr Nanos kLeaseMax = seconds(3600);
+constexpr std::int64_t kRecordMibMax = 1 << 20;
 
 // In the order of help.
 constexpr std::array kFlags = {
@@ -67,6 +70,16 @@ constexpr std::array kFlags = {
             "into an empty store take what nodes hold, before anything is placed"},
     FlagRow{"restore", "FILE", "put a snapshot into the store, which must be empty, and end",
             nullptr, "none"},
+    FlagRow{"record", "DIR", "record there what it is told and what it does, for --replay", nullptr,
+            "none"},
+    FlagRow{"record-mib", "MIB", "bound of all recordings there: the oldest files go", "1024"},
+    FlagRow{"replay", "PATH",
+            "decide once more as a recording says, or all of a folder; compare, and end", nullptr,
+            "none"},
+    FlagRow{"until", "TIME", "with --replay: up to then, as in 2026-01-31T12:00:00Z", nullptr,
+            "the end"},
+    FlagRow{"explain", "TASK", "with --replay: why this task was where it was then", nullptr,
+            "none"},
     FlagRow{"config", "FILE", "TOML with the same names and values; flags win"},
     FlagRow{"print-config", nullptr, "print the configuration that holds, as such a file, and end"},
     FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off", "info"},
@@ -136,6 +149,24 @@ Status readOnOff(const Given& given, bool& to) {
   return ok();
 }
 
+Status readMebibytes(const Given& given, std::int64_t& to) {
+  if (readInto(parseInteger(given.text, 1, kRecordMibMax, "MiB"), to)) return ok();
+  return badValue(given, "a number of MiB from 1 to " + std::to_string(kRecordMibMax));
+}
+
+Status readTime(const Given& given, std::int64_t& to) {
+  const auto parsed = parseRfc3339(given.text);
+  if (!parsed) return badValue(given, "a time of UTC, as in 2026-01-31T12:00:00Z");
+  to = *parsed;
+  return ok();
+}
+
+Status readTask(const Given& given, std::uint64_t& to) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  if (readInto(parseInteger(given.text, 1, kMost, "task"), to)) return ok();
+  return badValue(given, "the number of a task");
+}
+
 Status readStore(const Given& given, std::optional<EtcdOptions>& to) {
   Result<EtcdOptions> parsed = parseEtcdStore(given.text);
   if (!parsed) return parsed.error();
@@ -184,6 +215,11 @@ Status readOne(std::string_view name, const Given& given, SchedulerDaemonOptions
   if (name == "web-token") return readPath(given, to.web.tokenFile);
   if (name == "dbfile") return readPath(given, to.dbfile);
   if (name == "restore") return readPath(given, to.restore);
+  if (name == "record") return readPath(given, to.record);
+  if (name == "record-mib") return readMebibytes(given, to.recordMib);
+  if (name == "replay") return readPath(given, to.replay);
+  if (name == "until") return readTime(given, to.untilUnixMs);
+  if (name == "explain") return readTask(given, to.explain);
   if (name == "advertise") return readAddress(given, to.advertise);
   if (name == "run-dir") return readRunDir(given, to.runDir);
   if (name == "lease") return readLease(given, to.lease);
@@ -241,6 +277,10 @@ std::variant<SchedulerDaemonOptions, ExitNow> parseSchedulerOptions(int argc,
   if (auto exit = flags.each(readOption)) return std::move(*exit);
   if (const Status applied = applyStore(store, options); !applied) {
     return flags.refuse(applied.error().message);
+  }
+  if (options.replay.empty() &&
+      (!flags.at("until").text.empty() || !flags.at("explain").text.empty())) {
+    return flags.refuse("--until and --explain need --replay=PATH");
   }
   if (options.etcd && options.kubernetes == KubernetesChoice::On) {
     return flags.refuse(

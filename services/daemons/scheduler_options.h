@@ -2,6 +2,7 @@
 // The flags and the config file of qgpu-scheduler, read and checked in full before anything is
 // touched.
 
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,6 +27,11 @@ struct SchedulerDaemonOptions {
   std::string dbfile;
   std::optional<EtcdOptions> etcd;  // in the place of `dbfile`
   std::string restore;              // a snapshot to put there, and end; empty: none
+  std::string record;               // folder of recordings; empty: none are made
+  std::int64_t recordMib = 0;       // bound of all of them
+  std::string replay;               // a recording, or a folder of them, to replay, and end
+  std::int64_t untilUnixMs = std::numeric_limits<std::int64_t>::max();
+  std::uint64_t explain = 0;  // the task that is asked about then; 0: none
   bool rebuild = false;             // where it is empty, it was lost
   std::string advertise;            // HOST:PORT at which others reach `rpc`; empty: as `rpc` says
   std::string runDir;

@@ -65,6 +65,7 @@ namespace qgpu::sim {
   X(InfeasibleWhenFull, "P7") \
   X(WaitersNotWoken, "P10")   \
   X(RoundNotUndone, "C2")     \
+  X(AddressStored, "A13")     \
   X(EndedBeforeNode, "C4")    \
   X(SeatBelieved, "C1")       \
   X(SeatTakenAnyway, "C1")    \

@@ -10,6 +10,8 @@
 #include "actors/scheduler/scheduler_actor.h"
 #include "runtime/planted.h"
 #include "services/api/rpc/standing_by.h"
+#include "services/replay/replay.h"
+#include "services/replay/testing/memory_recording.h"
 #include "store/etcd/seat_rounds.h"
 #include "tests/sim/cluster/cluster_clients.h"
 #include "tests/sim/cluster/cluster_net.h"
@@ -54,6 +56,8 @@ struct SchedulerLife {
   std::string other;                           // ... and whom it saw acting
   std::vector<StoredRow> early;                // a planted bug: what it read while it stood by
   std::unique_ptr<SimJournal> journal;         // these once it acts
+  qgpu::testing::MemoryRecording recording;
+  std::optional<Recorder> recorder;
   std::unique_ptr<SchedulerActor> scheduler;
 };
 
@@ -118,6 +122,7 @@ class ClusterWorld::Parts final : public Verdict {
   bool holds(std::size_t index);
   void end(std::size_t index, Ending ending);
   void endLife(std::size_t index, bool silently);
+  void replay(const Machine& machine);
   void heardEnd(std::size_t index, const std::string& identity);
   SimJournal* journalOf(Machine& machine) const;
   void setPace(Machine& machine);
@@ -384,9 +389,18 @@ void ClusterWorld::Parts::composeScheduler(std::size_t index, std::unique_ptr<Si
   machines_[nodes() + before].tap->followed();
   SchedulerOptions options;
   options.version = "sim";
-  life.scheduler = std::make_unique<SchedulerActor>(options, SchedulerPeers{boot.attach},
-                                                    boot.rows);
-  host.attach(boot.node, *life.scheduler);
+  life.recorder.emplace(host, life.recording, options_.seed, options.unixMsAtZero);
+  options.unixMsAtZero = life.recorder->date();
+  RecordedLife recorded;
+  recorded.self = boot.node;
+  recorded.peers.links = boot.attach;
+  recorded.seed = options_.seed;
+  for (Words& record : recordsOf(recorded, options, boot.rows)) {
+    life.recording.put(std::move(record));
+  }
+  life.scheduler = std::make_unique<SchedulerActor>(options, recorded.peers, boot.rows);
+  life.recorder->attach(*life.scheduler);
+  host.attach(boot.node, *life.recorder);
   client_->connect(number, boot.clients[0], boot.node);
   host.sendUrgent(boot.clients[0], boot.node, [](auto message) { message.initStart(); });
   net_->schedulerUp(number, boot.attach, boot.node);
@@ -500,6 +514,7 @@ void ClusterWorld::Parts::end(std::size_t index, Ending ending) {
     if (machine.scheduler != nullptr && machine.scheduler->seat) machine.scheduler->seat->leave();
   }
   const std::string identity = machine.scheduler != nullptr ? machine.scheduler->identity : "";
+  replay(machine);
   endLife(index, ending == Ending::PowerLoss);
   if (ending == Ending::Crash && several() && !identity.empty()) heardEnd(index, identity);
   if (ending == Ending::PowerLoss) machine.site->disk.powerCut(dice_.word());
@@ -531,6 +546,20 @@ void ClusterWorld::Parts::endLife(std::size_t index, bool silently) {
   machine.node.reset();
   machine.scheduler.reset();
   machine.site->host.clearManager();
+}
+
+// A13: what this life was told, told to another scheduler actor.
+void ClusterWorld::Parts::replay(const Machine& machine) {
+  if (!machine.acts()) return;
+  const auto differs = [&](const std::string& how) {
+    violated("A13", machine.name + " is told the same again: " + how);
+  };
+  auto reader = qgpu::testing::MemoryRecording::read(machine.scheduler->recording.file());
+  if (!reader) return differs(reader.error().message);
+  auto again = SchedulerReplay::open(std::move(*reader));
+  if (!again) return differs(again.error().message);
+  if (const Status ran = (*again)->run(); !ran) return differs(ran.error().message);
+  if (!(*again)->seen().difference.empty()) return differs((*again)->seen().difference);
 }
 
 // --- faults ---
@@ -910,6 +939,7 @@ Outcome ClusterWorld::Parts::run() {
   liveness();
   restart();
   goHome();
+  for (const Machine& machine : machines_) replay(machine);
   Outcome outcome;
   outcome.seed = options_.seed;
   outcome.events = events_;

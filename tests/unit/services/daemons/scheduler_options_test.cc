@@ -76,7 +76,17 @@ TEST(SchedulerOptions, TakeEveryFlag) {
                                          "--metrics-tls",
                                          "--web=0.0.0.0:7",
                                          "--web-token=/t",
-                                         "--web-tls"});
+                                         "--web-tls",
+                                         "--record=/r",
+                                         "--record-mib=7",
+                                         "--replay=/s",
+                                         "--until=2026-01-31T12:00:00.5Z",
+                                         "--explain=12"});
+  EXPECT_EQ(o.record, "/r");
+  EXPECT_EQ(o.recordMib, 7);
+  EXPECT_EQ(o.replay, "/s");
+  EXPECT_EQ(o.untilUnixMs, 1'769'860'800'500);
+  EXPECT_EQ(o.explain, 12u);
   EXPECT_EQ(o.metrics, "0.0.0.0:6");
   EXPECT_TRUE(o.metricsTls);
   EXPECT_EQ(o.web.address, "0.0.0.0:7");
@@ -111,6 +121,11 @@ TEST(SchedulerOptions, ABadValueIsOneLineWithTheFlagAndTheFix) {
       {"--web-tls", "--web-tls needs --tls-cert, --tls-key and --tls-ca"},
       {"--join=0.0.0.0:1", "--join needs --tls-cert, --tls-key, --tls-ca and --join-ca-key"},
       {"--leader-elect=yes", "on or off"},
+      {"--record-mib=0", "--record-mib: '0' is not valid; use a number of MiB from 1 to"},
+      {"--until=2026-01-31T12:00:00Z", "--until and --explain need --replay=PATH"},
+      {"--explain=3", "--until and --explain need --replay=PATH"},
+      {"--until=14:03", "use a time of UTC, as in 2026-01-31T12:00:00Z"},
+      {"--explain=a", "use the number of a task"},
       {"--mixed", "--mixed"},
       {"--config=/nonexistent", "--config=/nonexistent: can't read it"},
   };
