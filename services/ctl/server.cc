@@ -100,6 +100,8 @@ struct Server::Connection {
   kj::Own<capnp::TwoPartyVatNetwork> network;
   kj::Own<capnp::RpcSystem<capnp::rpc::twoparty::VatId>> system;
   kj::Maybe<Calls> calls;
+  kj::Promise<void> greeting = kj::NEVER_DONE;
+  bool greeted = false;  // something that speaks as we do is there
   kj::Maybe<schema::ClusterSubscription::Client> watch;
   std::string address;
 
@@ -144,7 +146,10 @@ Status Server::Connection::open() {
   capnp::MallocMessageBuilder message;
   auto id = message.initRoot<capnp::rpc::twoparty::VatId>();
   id.setSide(capnp::rpc::twoparty::Side::SERVER);
-  calls = system->bootstrap(id).castAs<schema::Scheduler>();
+  Calls& scheduler = calls.emplace(system->bootstrap(id).castAs<schema::Scheduler>());
+  greeting = scheduler.whenResolved()
+                 .then([this]() { greeted = true; })
+                 .eagerlyEvaluate([](kj::Exception&&) {});
   return ok();
 }
 
@@ -171,6 +176,7 @@ Server::~Server() { leave(); }
 void Server::leave() {
   if (connection_ == nullptr) return;
   connection_->watch = nullptr;
+  connection_->greeting = kj::NEVER_DONE;
   connection_->calls = nullptr;
   connection_.reset();
 }
@@ -195,29 +201,35 @@ Result<std::unique_ptr<Server>> Server::connect(const std::string& address,
   auto addresses = parseDialList(address);
   if (!addresses) return addresses.error();
   std::unique_ptr<Server> server(new Server(std::move(*addresses), options));
-  Status opened = ok();
-  for (const std::string& each : server->addresses_) {
-    opened = server->open(each);
-    if (opened || opened.error().code != ErrorCode::Unavailable) break;
-  }
-  if (!opened) return opened.error();
+  if (Status opened = server->openAny(); !opened) return opened.error();
   return server;
 }
 
-// A scheduler that stands by says which one acts, and where none does, one will soon.
+Status Server::openAny() {
+  Status opened = ok();
+  for (const std::string& each : addresses_) {
+    opened = open(each);
+    if (opened || opened.error().code != ErrorCode::Unavailable) break;
+  }
+  return opened;
+}
+
+// A scheduler that stands by says which one acts, and where none does, or the one that did is lost,
+// another one will soon.
 Result<Answer> Server::ask(const Ask& ask, Nanos limit) {
   const Nanos end = now() + std::min(limit, kMoveLimit);
   while (true) {
-    Result<Answer> answer = askHere(ask, limit);
-    const bool moved = answer && answer->status().ok() == false &&
-                       answer->status().error().code == ErrorCode::StandsBy;
-    if (!moved || now() > end) return answer;
-    const auto acting = actingOf(answer->status().error().message);
-    if (acting) {
-      if (Status opened = open(*acting); !opened) return opened.error();
-    } else {
-      ::usleep(kMovePauseUs);
-    }
+    const Status opened = connection_ != nullptr ? ok() : openAny();
+    Result<Answer> answer = opened ? askHere(ask, limit) : Result<Answer>(opened.error());
+    const bool moved =
+        answer && !answer->status() && answer->status().error().code == ErrorCode::StandsBy;
+    const bool lost = !answer && answer.error().code == ErrorCode::Unavailable &&
+                      (!opened || (connection_->greeted && isRepeatable(ask)));
+    if ((!moved && !lost) || now() > end) return answer;
+    if (lost) leave();
+    const auto acting = moved ? actingOf(answer->status().error().message) : std::nullopt;
+    if (acting && open(*acting)) continue;
+    ::usleep(kMovePauseUs);
   }
 }
 

@@ -21,7 +21,9 @@ class Server final : public Asker {
                                                  const TlsOptions& tls);
   ~Server() override;
 
-  // Of a scheduler that stands by the one that acts is asked; a while where none does.
+  // Of a scheduler that stands by the one that acts is asked, and where none does or it is lost on
+  // the way, whoever acts within 10 s; but what would be another thing if it were done twice is not
+  // asked again once it was sent.
   Result<Answer> ask(const Ask& ask, Nanos limit) override;
   // Events that nobody takes here are not taken from the scheduler either.
   Result<Answer> nextLine(Nanos limit) override;
@@ -31,6 +33,7 @@ class Server final : public Asker {
   Server(std::vector<std::string> addresses, const TlsOptions& options);
 
   Status open(const std::string& address);
+  Status openAny();
   void leave();
   Result<Answer> askHere(const Ask& ask, Nanos limit);
 

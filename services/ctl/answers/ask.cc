@@ -1,10 +1,13 @@
 #include "services/ctl/answers/ask.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <sys/random.h>
 
 namespace qgpu::ctl {
 namespace {
+
+constexpr std::string_view kRequestId = "request_id";
 
 bool isSpec(const CommandRow& row) {
   return row.arguments[0].name == "SPEC";
@@ -50,15 +53,21 @@ Ask askFor(std::string_view name, std::string word) {
 }
 
 void nameRequest(SaidSpec& said) {
-  constexpr std::string_view kKey = "request_id";
   for (auto& [field, value] : said) {
-    if (field->key != kKey) continue;
+    if (field->key != kRequestId) continue;
     if (value.text.empty()) value.text = newRequestId();
     return;
   }
   for (const SpecField& field : specFields()) {
-    if (field.key == kKey) said.emplace_back(&field, SaidValue{.text = newRequestId()});
+    if (field.key == kRequestId) said.emplace_back(&field, SaidValue{.text = newRequestId()});
   }
+}
+
+bool isRepeatable(const Ask& ask) {
+  if (ask.row->right == Right::Read) return true;
+  return std::any_of(ask.said.begin(), ask.said.end(), [](const auto& said) {
+    return said.first->key == kRequestId && !said.second.text.empty();
+  });
 }
 
 std::string lineOf(const Ask& ask) {

@@ -25,6 +25,9 @@ Ask askFor(std::string_view name, std::string word = {});
 // task. A request that the person named stays.
 void nameRequest(SaidSpec& said);
 
+// Whether asking twice does what asking once does: of what only reads, and of a named request.
+bool isRepeatable(const Ask& ask);
+
 // What an admin socket is told, without its newline.
 std::string lineOf(const Ask& ask);
 

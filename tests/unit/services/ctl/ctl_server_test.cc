@@ -27,6 +27,21 @@ struct CtlServer : ClusterRpcFixture {
   bool shows(const Child& program, const char* part) {
     return served([&] { return program.output().find(part) != std::string::npos; });
   }
+  // The scheduler that was asked this ends without an answer, and another one has its place.
+  void loseIt(const std::function<bool(schema::ClusterRequest::Reader)>& wanted) {
+    scheduler.silent = true;
+    const auto asked = [&] {
+      for (const auto& word : scheduler.heard) {
+        if (word.which != schema::Envelope::CLUSTER_REQUEST) continue;
+        if (wanted(word.read().getClusterRequest())) return true;
+      }
+      return false;
+    };
+    ASSERT_TRUE(served(asked));
+    scheduler.silent = false;
+    stopServer();
+    startServer();
+  }
   void tellEvent(std::uint64_t seq, std::uint64_t task = 0) {
     Outlet outlet(dispatcher, schedulerId);
     const SendResult sent = outlet.send(clientId, [=](schema::Envelope::Builder message) {
@@ -127,6 +142,30 @@ TEST_F(CtlServer, ASubmitWaitsForNewsOfItsTaskAndNotForTheClock) {
   EXPECT_EQ(waiter->status(), 0);
   EXPECT_EQ(asked(), 2u) << "again only after news of its own task";
   EXPECT_NE(waiter->output().find("node        node-1"), std::string::npos) << waiter->output();
+}
+
+TEST_F(CtlServer, ASubmitWhoseSchedulerIsLostIsAskedAgainOfTheNextAndIsOneTask) {
+  const auto waiter = begin({"submit"});
+  loseIt([](const auto& request) { return request.isSubmit(); });
+  ASSERT_TRUE(served([&] { return waiter->status().has_value(); }));
+  EXPECT_EQ(waiter->status(), 0) << waiter->output();
+  std::vector<std::string> ids;
+  for (const auto& word : scheduler.heard) {
+    if (word.which != schema::Envelope::CLUSTER_REQUEST) continue;
+    const auto request = word.read().getClusterRequest();
+    if (!request.isSubmit()) continue;
+    ids.emplace_back(view(request.getSubmit().getTask().getRequestId()));
+  }
+  ASSERT_EQ(ids.size(), 2u);
+  EXPECT_EQ(ids[0], ids[1]);
+  EXPECT_FALSE(ids[0].empty());
+}
+
+TEST_F(CtlServer, WhatIsNoSubmitAndChangesSomethingIsNotAskedTwice) {
+  const auto waiter = begin({"cordon", "node-1"});
+  loseIt([](const auto& request) { return request.isCordon(); });
+  ASSERT_TRUE(served([&] { return waiter->status().has_value(); }));
+  EXPECT_EQ(waiter->status(), 4) << waiter->output();
 }
 
 TEST_F(CtlServer, AnAddressThatIsNoneIsWrongUseAndOneWhereNobodyAnswersIsNoDaemon) {
