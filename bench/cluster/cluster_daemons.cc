@@ -1,6 +1,7 @@
 #include "bench/cluster/cluster_daemons.h"
 
 #include <netinet/in.h>
+#include <nlohmann/json.hpp>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -77,6 +78,14 @@ bool OwnEtcd::isHere() {
 }
 
 std::string OwnEtcd::store() const { return "--store=etcd:" + joined(clients_); }
+
+EtcdUse OwnEtcd::use() const {
+  const testing::Finished told =
+      testing::run({"etcdctl", "--endpoints=" + clients_.front(), "endpoint", "status", "-w=json"},
+                   {{"ETCDCTL_API", "3"}});
+  const auto status = nlohmann::json::parse(told.output).at(0).at("Status");
+  return {status.at("dbSize").get<double>() / (1 << 20), status.at("raftIndex")};
+}
 
 Status OwnScheduler::start() {
   launch();

@@ -28,12 +28,19 @@ class OwnScheduler : public testing::PrivateDaemon {
   const std::string tcp_;
 };
 
+// What etcd says of itself.
+struct EtcdUse {
+  double mebibytes = 0;      // of its file
+  std::uint64_t writes = 0;  // since it is there
+};
+
 // As many etcd that are one, each with its data on the disk that holds /tmp.
 class OwnEtcd {
  public:
   explicit OwnEtcd(std::size_t members);
   static bool isHere();            // Debian's etcd-server is installed
   std::string store() const;       // "--store=etcd:URL,...", of a scheduler
+  EtcdUse use() const;             // of the first of them, by etcdctl
 
  private:
   std::vector<std::string> clients_;
