@@ -5,9 +5,9 @@
 #
 #   soak.sh ROOT BUILD FUZZ_BUILD [PART...]
 #
-# Parts: again seeds cluster planted power kills starve fuzz load packages. `again` runs each test
-# that does not judge by time 20 times in a row, beside others. `packages` upgrades them 20 times
-# under a program.
+# Parts: again seeds cluster planted power kills starve fuzz load packages chaos. `again` runs each
+# test that does not judge by time 20 times in a row, beside others. `packages` upgrades them 20
+# times under a program. `chaos` harms a real cluster for CHAOS_MINUTES (60), by CHAOS_SEED (1).
 #
 # SOAK_TIMES, SOAK_SEEDS, SOAK_CLUSTER_SEEDS, SOAK_KILLS, SOAK_FUZZ_SECONDS, SOAK_LOAD_MINUTES
 # and SOAK_UPGRADES shorten or lengthen a part; SOAK_TESTS=REGEX chooses the tests of `again`.
@@ -15,7 +15,7 @@ set -eu
 
 root=$1 build=$2 fuzz=$3
 shift 3
-all='again seeds cluster planted power kills starve fuzz load packages'
+all='again seeds cluster planted power kills starve fuzz load packages chaos'
 parts=${*:-$all}
 mkdir -p "$build/soak"
 ledger=$build/soak/ledger.tsv
@@ -118,6 +118,9 @@ for part in $parts; do
       deploy=$(git ls-files -z deploy | xargs -0 sha1sum | sha1sum | cut -c1-8)
       chunk packages "${SOAK_UPGRADES:-20} $deploy" env QGPU_UPGRADES="${SOAK_UPGRADES:-20}" \
         "$bin/deploy_packages_test" --gtest_filter='*.ComeAndGo*' ;;
+    chaos)
+      chunk chaos "${CHAOS_MINUTES:-60} seed ${CHAOS_SEED:-1}" "$bin/qgpu-chaos" \
+        --minutes "${CHAOS_MINUTES:-60}" --seed "${CHAOS_SEED:-1}" ;;
     *)
       echo "soak: no part '$part': $all" >&2
       exit 2 ;;

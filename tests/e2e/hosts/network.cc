@@ -45,9 +45,16 @@ void must(const std::string& script) {
 std::string wire(std::size_t host) { return "wire" + std::to_string(host); }
 std::string net(std::size_t host) { return "10.77." + std::to_string(host) + "."; }
 
-std::string ruleOf(std::size_t host, Network::Cut how) {
-  return how == Network::Cut::FromHost ? "iif " + wire(host) + " blackhole"
-                                       : "to " + net(host) + "2 blackhole";
+// The command that cuts, or heals.
+std::string commandOf(std::size_t host, Network::Cut how, bool cuts) {
+  const std::string rule = std::string("ip rule ") + (cuts ? "add " : "del ");
+  switch (how) {
+    case Network::Cut::Pulled: return "ip link set " + wire(host) + (cuts ? " down" : " up");
+    case Network::Cut::FromHost: return rule + "iif " + wire(host) + " blackhole";
+    case Network::Cut::ToHost: return rule + "to " + net(host) + "2 blackhole";
+    case Network::Cut::Taken: break;
+  }
+  return std::string("ip addr ") + (cuts ? "add " : "del ") + net(host) + "2/32 dev lo";
 }
 
 }  // namespace
@@ -102,16 +109,17 @@ std::vector<std::string> Network::on(std::size_t host, std::vector<std::string> 
 }
 
 void Network::cut(std::size_t host, Cut how) {
-  must(how == Cut::Pulled ? "ip link set " + wire(host) + " down"
-                          : "ip rule add " + ruleOf(host, how));
+  must(commandOf(host, how, true));
   hosts_.at(host).cuts.push_back(how);
 }
 
 void Network::heal(std::size_t host) {
-  for (const Cut how : std::exchange(hosts_.at(host).cuts, {})) {
-    must(how == Cut::Pulled ? "ip link set " + wire(host) + " up"
-                            : "ip rule del " + ruleOf(host, how));
-  }
+  for (const Cut how : std::exchange(hosts_.at(host).cuts, {})) must(commandOf(host, how, false));
+}
+
+void Network::cutBetween(std::size_t from, std::size_t to, bool is) {
+  must(std::string("ip rule ") + (is ? "add" : "del") + " iif " + wire(from) + " to " + net(to) +
+       "2 blackhole");
 }
 
 }  // namespace qgpu::e2e

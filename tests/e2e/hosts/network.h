@@ -27,9 +27,12 @@ class Network {
   // A command line that runs this on a host, in the process that is started.
   std::vector<std::string> on(std::size_t host, std::vector<std::string> argv) const;
 
-  enum class Cut { Pulled, FromHost, ToHost };   // the cable; what it sends; what is sent to it
+  // The cable; what it sends; what is sent to it; another machine has its address, and refuses.
+  enum class Cut { Pulled, FromHost, ToHost, Taken };
   void cut(std::size_t host, Cut how);
   void heal(std::size_t host);                   // whatever was cut
+  // What one host sends to another one is lost, or no longer.
+  void cutBetween(std::size_t from, std::size_t to, bool is);
 
  private:
   struct Host {
