@@ -21,6 +21,7 @@
 #include "bench/cluster/submit_limits.h"
 #include "bench/read_option.h"
 #include "tests/testing/eventually.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::bench {
 namespace {
@@ -32,6 +33,7 @@ struct Options {
   std::int64_t window = 1'024;
   std::int64_t connections = 4;
   std::int64_t rounds = 3;
+  std::int64_t record = 0;            // 1: the scheduler records what it is told and does
 };
 
 constexpr std::size_t kTasksOfManager = 400;
@@ -45,7 +47,8 @@ bool parse(int argc, char** argv, Options& options) {
                        readOption(a, "--tasks=", options.tasks) ||
                        readOption(a, "--window=", options.window) ||
                        readOption(a, "--connections=", options.connections) ||
-                       readOption(a, "--rounds=", options.rounds);
+                       readOption(a, "--rounds=", options.rounds) ||
+                       readOption(a, "--record=", options.record, 0);
     if (!known) return false;
   }
   return true;
@@ -125,7 +128,7 @@ int run(int argc, char** argv) {
   Options options;
   if (!parse(argc, argv, options)) {
     std::fprintf(stderr, "usage: bench_submit [--nodes=N] [--managers=N] [--tasks=N] "
-                         "[--window=N] [--connections=N] [--rounds=N]\n");
+                         "[--window=N] [--connections=N] [--rounds=N] [--record=0|1]\n");
     return 2;
   }
   std::string members = "null", managers = "null";
@@ -133,8 +136,11 @@ int run(int argc, char** argv) {
   const auto connections = static_cast<std::size_t>(options.connections);
   Result<DiskLimits> disk = DiskLimits{};
   double echo = 0;
+  const testing::TempFolder records("bench");
+  std::vector<std::string> recorded;
+  if (options.record != 0) recorded.push_back("--record=" + records.path());
   if (options.nodes > 0) {
-    OwnScheduler scheduler;
+    OwnScheduler scheduler(recorded);
     if (Status up = scheduler.start(); !up) die(up.error().message);
     {
       const Members nodes(static_cast<std::size_t>(options.nodes), {"bench"}, {scheduler.tcp()});
@@ -147,7 +153,7 @@ int run(int argc, char** argv) {
     echo = echoLimit(scheduler.folder().path(), connections, window);
   }
   if (options.managers > 0) {
-    OwnScheduler scheduler;
+    OwnScheduler scheduler(recorded);
     if (Status up = scheduler.start(); !up) die(up.error().message);
     const auto count = static_cast<std::size_t>(options.managers);
     const OwnManagers nodes(count, scheduler.rpc());

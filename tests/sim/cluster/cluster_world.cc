@@ -523,7 +523,7 @@ void ClusterWorld::Parts::end(std::size_t index, Ending ending) {
   bootLater(index, away + dice_.magnitude(kBootMin, kBootMax));
 }
 
-// Its host runs on and refuses connections, which the other schedulers notice, if they can reach it.
+// Its host runs on and refuses connections, which the other schedulers notice, if they reach it.
 void ClusterWorld::Parts::heardEnd(std::size_t index, const std::string& identity) {
   for (std::size_t i = nodes(); i < machines_.size(); ++i) {
     Machine& other = machines_[i];
