@@ -53,6 +53,5 @@ poweroff -f
 CHECK
 chmod +x "$tree/begin" "$tree/check"
 libraries=$(ls /usr/lib/*/systemd/libsystemd-core-*.so /usr/lib/*/systemd/libsystemd-shared-*.so)
-# shellcheck disable=SC2086
-EXTRA="/lib/systemd/systemd /bin/systemctl $(echo $libraries)" TREE=$tree RUN=exec CPUS=1 \
+EXTRA="/lib/systemd/systemd /bin/systemctl $libraries" TREE=$tree RUN=exec CPUS=1 \
   APPEND='quiet systemd.unit=check.target' sh "$here/boot.sh" "$build/guard" "$2" /begin
