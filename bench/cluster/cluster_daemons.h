@@ -1,6 +1,6 @@
 #pragma once
-// The daemons of a bench's own cluster, and the etcd of its schedulers: real processes with ports of
-// their own, in folders that are gone afterwards.
+// The daemons of a bench's own cluster, and the etcd of its schedulers: real processes, with ports
+// of their own, in folders that are gone afterwards.
 
 #include <memory>
 #include <string>
