@@ -1,8 +1,15 @@
 #pragma once
 // The rounds of a Seat (store/etcd/seat_rounds.h) on a thread of their own, so that a lease is kept
 // alive whatever the loops do. What changes is told on a loop.
+//
+// Each call of a round has a deadline of a second. gRPC measures it by the wall clock, and where
+// that steps back, no call to an etcd that is silent ends any more: who acts would not know that
+// its seat is lost. A round that takes too long therefore ends the process, which stands by in its
+// next life.
 
+#include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,7 +25,10 @@ class SeatKeeper {
   using Post = SeatRounds::Post;  // called from the keeper's thread
   using Calls = SeatRounds::Calls;
 
-  SeatKeeper(std::unique_ptr<Kv> kv, SeatOptions options, Post post, Calls calls);
+  static constexpr Nanos kRoundMax = seconds(10);
+
+  SeatKeeper(std::unique_ptr<Kv> kv, SeatOptions options, Post post, Calls calls,
+             Nanos roundMax = kRoundMax);
   // Gives the seat back and joins the thread.
   ~SeatKeeper();
   SeatKeeper(const SeatKeeper&) = delete;
@@ -31,6 +41,7 @@ class SeatKeeper {
 
  private:
   void run();
+  void watch(Nanos roundMax);
 
   const std::unique_ptr<Kv> kv_;
   SeatRounds rounds_;
@@ -38,7 +49,9 @@ class SeatKeeper {
   std::condition_variable wake_;
   bool stopping_ = false;
   std::optional<std::string> ended_;  // what the next round is told
-  std::thread thread_;  // last: it uses all of the above
+  std::atomic<std::uint64_t> turns_{0};  // odd while a round is under way
+  // Last: they use all of the above.
+  std::thread thread_, watcher_;
 };
 
 }  // namespace qgpu
