@@ -38,8 +38,8 @@ class AddressRound {
     at_ = (at_ + 1) % addresses_.size();
   }
 
-  // A connection that lived for `time` is over. A scheduler that kept us for long is tried again
-  // first.
+  // A connection is over by which a scheduler served us for `time`: one that took it and said
+  // nothing, or turned us away, did not. Who did for long is tried again first.
   void ended(Nanos time, const std::string& why) {
     acting_.clear();
     if (time < times_.pauseMax) return failed(why);

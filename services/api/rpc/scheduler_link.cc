@@ -43,6 +43,7 @@ struct SchedulerLink::Connection {
         system(capnp::makeRpcClient(network)),
         since(now),
         heard(now),
+        served(now),
         dropped(kj::newPromiseAndFulfiller<void>()) {
     system.setFlowLimit(2 * config.messageWordsMax);
   }
@@ -62,6 +63,7 @@ struct SchedulerLink::Connection {
   Gathered<schema::FromMember> gathered;              // leaves in this turn of the loop
   kj::TimePoint since;
   kj::TimePoint heard;
+  kj::TimePoint served;  // heard, and not turned away
   std::size_t unsentWords = 0;
   std::string why = "the scheduler closed the connection";
   kj::PromiseFulfillerPair<void> dropped;
@@ -170,7 +172,7 @@ kj::Promise<void> SchedulerLink::talk() {
         up_ = false;
         const std::string why = connection_->why;
         setState(address_ + ": " + why);
-        round_.ended(Nanos((timer_.now() - connection_->since) / kj::NANOSECONDS), why);
+        round_.ended(Nanos((connection_->served - connection_->since) / kj::NANOSECONDS), why);
         connection_ = nullptr;
         auto down = newEnvelope(16 + why.size() / sizeof(capnp::word));
         down->initRoot<schema::Envelope>().setLinkDown(ptr(why));
@@ -209,6 +211,8 @@ kj::Promise<void> SchedulerLink::hear(std::uint64_t serial, schema::ToMember::Re
   }
   if (mine.isTurnedAway()) {
     connection_->why = "turned away: " + std::string(view(mine.getTurnedAway().getMessage()));
+  } else {
+    connection_->served = timer_.now();
   }
   return deliver(kj::mv(copy));
 }

@@ -337,6 +337,23 @@ TEST_F(RpcLinks, AMemberComesBackUnderANewNumberAfterTheSchedulerRestarts) {
   EXPECT_EQ(member.actor.count(schema::Envelope::LINK_UP), 2u);
 }
 
+// However long it took them: it may act no more and not know.
+TEST_F(RpcLinks, WhoTakesAConnectionAndSaysNothingIsNotTriedAgainFirst) {
+  startServer();
+  scheduler.silent = true;
+  SchedulerLinkConfig config = quickConfig(unixAddress());
+  config.addresses.push_back(tcpAddress());
+  config.pauseMin = config.pauseMax = Nanos(2);
+  Member& member = addMember(std::move(config));
+  ASSERT_TRUE(served([&] { return member.link.state() == "connected to " + unixAddress(); }));
+  Outlet outlet(dispatcher, member.actorId);
+  ASSERT_EQ(outlet.send(member.linkId,
+                        [](schema::Envelope::Builder down) { down.setLinkDown("no welcome"); }),
+            SendResult::Sent);
+  EXPECT_TRUE(served([&] { return member.link.state() == "connected to " + tcpAddress(); }))
+      << member.link.state();
+}
+
 TEST_F(RpcLinks, AMemberTriesItsAddressesInTurn) {
   startServer();
   SchedulerLinkConfig config = quickConfig("unix:" + (folder / "nobody.rpc"));
