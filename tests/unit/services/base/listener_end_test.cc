@@ -52,7 +52,8 @@ TEST_F(ListenerEnd, IsToldOnceAConnectionIsBrokenAndTheNextRefused) {
 TEST_F(ListenerEnd, WhoStillListensHasNotEnded) {
   auto end = watched();
   auto stream = accept();
-  receiver = io.lowLevelProvider->wrapListenSocketFd(stays.release());
+  receiver = io.lowLevelProvider->wrapListenSocketFd(
+      stays.release(), kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP);
   stream = nullptr;
   accept();  // a look at whether it still listens
   stream = accept();
