@@ -15,6 +15,8 @@ namespace {
 constexpr auto kPause = 500 * kj::MILLISECONDS;  // before it is dialled again
 constexpr auto kLook = 5 * kj::MILLISECONDS;
 constexpr int kLooks = 40;  // at a connection under way
+constexpr auto kClosing = 10 * kj::MILLISECONDS;
+constexpr int kClosings = 20;  // looks at a process that may be about to end
 
 struct Peer {
   explicit Peer(kj::AsyncIoStream& stream) {
@@ -59,8 +61,18 @@ class Watch {
         .attach(kj::mv(stream))
         .then([this, peer](bool closed) -> kj::Promise<bool> {
           if (!closed) return false;
-          return refused(peer);
+          return ended(peer, kClosings);
         });
+  }
+
+  // A process that ends closes what it has open one after the other: that it listens comes after a
+  // connection, or before.
+  kj::Promise<bool> ended(const Peer& peer, int looks) {
+    return refused(peer).then([this, peer, looks](bool refused) -> kj::Promise<bool> {
+      if (refused || looks == 0) return refused;
+      return timer_.afterDelay(kClosing).then(
+          [this, peer, looks]() { return ended(peer, looks - 1); });
+    });
   }
 
   kj::Promise<bool> refused(const Peer& peer) {
