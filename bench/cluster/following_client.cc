@@ -197,6 +197,7 @@ std::string FollowingClient::differences() {
     auto answer = request.send().wait(io_.waitScope);
     for (const auto task : answer.getTasks()) {
       if (missing.erase(task.getId()) > 0) continue;
+      if (task.getState() == schema::PlaceState::ENDING) continue;  // its node was not heard yet
       (erased_.count(task.getId()) > 0 ? back : unknown)++;
     }
     after = answer.getNext();

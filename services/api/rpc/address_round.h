@@ -42,7 +42,7 @@ class AddressRound {
   // nothing, or turned us away, did not. Who did for long is tried again first.
   void ended(Nanos time, const std::string& why) {
     acting_.clear();
-    if (time < times_.pauseMax) return failed(why);
+    if (time < times_.served) return failed(why);
     failures_ = 0;
   }
 

@@ -24,6 +24,7 @@ struct SchedulerLinkTimes {
   Nanos connectDeadline = seconds(5);  // to be joined, name look-up and TLS included
   Nanos pauseMin = millis(100);        // after a round over all addresses; doubled each round
   Nanos pauseMax = seconds(5);
+  Nanos served = seconds(1);  // by a scheduler that did for so long, pauses are short again
   Nanos silence = seconds(20);  // without a message of the scheduler: the connection is dead
 };
 

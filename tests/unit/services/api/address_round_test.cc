@@ -41,10 +41,10 @@ TEST(AddressRound, WhoKeptItForLongIsTriedAgainFirst) {
   round.failed(kAway);
   round.failed(kAway);
   round.failed(kAway);
-  round.ended(SchedulerLinkTimes{}.pauseMax, kAway);
+  round.ended(SchedulerLinkTimes{}.served, kAway);
   EXPECT_EQ(round.address(), "b:1");
   EXPECT_EQ(round.pause(), SchedulerLinkTimes{}.pauseMin);
-  round.ended(SchedulerLinkTimes{}.pauseMax - Nanos(1), kAway);
+  round.ended(SchedulerLinkTimes{}.served - Nanos(1), kAway);
   EXPECT_EQ(round.address(), "a:1");
 }
 

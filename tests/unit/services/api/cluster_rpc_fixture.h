@@ -253,7 +253,7 @@ struct ClusterRpcFixture : ::testing::Test {
     SchedulerLinkConfig config;
     config.addresses = {std::move(address)};
     config.pauseMin = millis(1);
-    config.pauseMax = millis(4);
+    config.pauseMax = config.served = millis(4);
     config.connectDeadline = seconds(2);
     return config;
   }

@@ -343,7 +343,7 @@ TEST_F(RpcLinks, WhoTakesAConnectionAndSaysNothingIsNotTriedAgainFirst) {
   scheduler.silent = true;
   SchedulerLinkConfig config = quickConfig(unixAddress());
   config.addresses.push_back(tcpAddress());
-  config.pauseMin = config.pauseMax = Nanos(2);
+  config.pauseMin = config.pauseMax = config.served = Nanos(2);
   Member& member = addMember(std::move(config));
   ASSERT_TRUE(served([&] { return member.link.state() == "connected to " + unixAddress(); }));
   Outlet outlet(dispatcher, member.actorId);
@@ -460,7 +460,7 @@ TEST_F(RpcLinks, ASilentMemberIsCutOff) {
   limits.silence = millis(30);
   startServer(nullptr, SchedulerRpc::limits(), limits);
   SchedulerLinkConfig config = quickConfig(unixAddress());
-  config.pauseMin = config.pauseMax = seconds(60);
+  config.pauseMin = config.pauseMax = config.served = seconds(60);
   Member& member = addMember(std::move(config));
   ASSERT_TRUE(served([&] { return !lost().empty(); }));
   EXPECT_TRUE(served([&] { return !member.link.up(); }));
