@@ -57,10 +57,14 @@ class BackedUpCluster : public ::testing::Test {
   std::unique_ptr<LaunchingProgram> start(const Json& assigned) {
     return std::make_unique<LaunchingProgram>(assigned, assigned["node"] == "node-a" ? a_ : b_);
   }
+  // Over on its node, and its room is known to be free.
   void end(const Json& assigned) {
     const std::size_t before = held().size();
     ASSERT_TRUE(scheduler_.ask("delete " + assigned["task"].dump())["ok"]);
-    EXPECT_TRUE(eventually([&] { return held().size() == before - 1; }));
+    EXPECT_TRUE(eventually([&] {
+      const std::string now = place(assigned);
+      return held().size() == before - 1 && now != "bound" && now != "ending";
+    }));
   }
   // The names of what each node holds; a task on both is there twice.
   std::multiset<std::string> held() {
