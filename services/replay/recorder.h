@@ -41,6 +41,7 @@ class Recorder final : public Actor, private TurnHost {
  public:
   // `host`: of the actor, which outlives this, as `sink` does. `date`: of a daemon, its clock.
   Recorder(TurnHost& host, RecordSink& sink, std::uint64_t seed, UnixMsAtZero date);
+  ~Recorder() noexcept override = default;
 
   // For the actor, in the place of the clock itself.
   UnixMsAtZero date() const {
