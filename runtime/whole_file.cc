@@ -14,18 +14,17 @@ Error failed(const std::string& what) {
   return fail(ErrorCode::Unavailable, what + ": " + std::strerror(errno));
 }
 
-bool writeAll(int fd, const std::string& text) {
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const ssize_t n = ::write(fd, text.data() + at, text.size() - at);
+}  // namespace
+
+bool writeAll(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return false;
-    at += static_cast<std::size_t>(n);
+    text.remove_prefix(static_cast<std::size_t>(n));
   }
   return true;
 }
-
-}  // namespace
 
 Status writeAnew(const std::string& path, const std::string& text, unsigned mode) {
   const std::string fresh = path + ".new";

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "runtime/whole_file.h"
 #include "services/base/wall_time.h"
 #include "services/replay/recording_file.h"
 
@@ -31,16 +32,6 @@ std::string nameOf(std::int64_t unixMs) {
     if (c != '-' && c != ':') name += c;
   }
   return name + "-" + std::to_string(::getpid());
-}
-
-Status writeAll(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return fail(ErrorCode::Unavailable, std::strerror(errno));
-    text.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return ok();
 }
 
 }  // namespace
@@ -113,9 +104,10 @@ Status RecordingWriter::begin(const std::vector<Words>& records, std::int64_t un
                 "--record: what the store has takes " + std::to_string(file.size() >> 20U) +
                     " MiB of the recording: give --record-mib more than that");
   }
-  if (Status done = writeAll(file_.get(), file); !done) {
+  if (!writeAll(file_.get(), file)) {
+    const Error why = cant("write", path_);
     ::unlink(path_.c_str());
-    return fail(done.error().code, "--record: can't write " + path_ + ": " + done.error().message);
+    return why;
   }
   written_ = file.size();
   takes_ = true;
@@ -172,11 +164,11 @@ void RecordingWriter::run() {
 Status RecordingWriter::write(std::string& batch) {
   const std::uint32_t before = sum_;
   seal(batch, sum_);
-  Status done = writeAll(file_.get(), batch);
-  if (done) {
+  if (writeAll(file_.get(), batch)) {
     written_ += batch.size();
-    return done;
+    return ok();
   }
+  Status done = fail(ErrorCode::Unavailable, std::strerror(errno));
   sum_ = before;
   if (::ftruncate(file_.get(), static_cast<off_t>(written_)) == 0) {
     ::lseek(file_.get(), static_cast<off_t>(written_), SEEK_SET);
