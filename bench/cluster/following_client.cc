@@ -155,11 +155,12 @@ void FollowingClient::look() {
   Call call = waiting_.front();
   waiting_.pop_front();
   looksAt_ = (looksAt_ + 1) % addresses_.size();
-  calls_.add(attempt(call, looksAt_).then([this, call](bool done) mutable -> kj::Promise<void> {
+  calls_.add(attempt(call, looksAt_).then([this, call](bool done) mutable {
     call.again = true;
-    if (!done) waiting_.push_front(call);
-    return io_.provider->getTimer().afterDelay(kNextLook).then([this] { look(); });
+    if (!done) waits(call);
   }));
+  // Not once it has its answer: its task may have a node that is the last to come back.
+  calls_.add(io_.provider->getTimer().afterDelay(kNextLook).then([this] { look(); }));
 }
 
 // --- all of them ---

@@ -321,9 +321,11 @@ void Scheduler::Parts::addClients(const SchedulerDaemonOptions& options) {
   traces->start(*links, *actor);
   if (!acting) return;
   acting->start(*actor, tls ? kj::Maybe<kj::TlsContext&>(tls->now()) : nullptr);
-  links->setMayJoin([this]() -> Status {
-    if (!standsBy()) return ok();
-    return qgpu::standsBy(acting->acting());
+  links->setMayJoin([this] {
+    return acting->settled().then([this]() -> Status {
+      if (!standsBy()) return ok();
+      return qgpu::standsBy(acting->acting());
+    });
   });
 }
 

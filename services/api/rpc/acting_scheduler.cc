@@ -65,6 +65,7 @@ void ActingScheduler::setActing(const std::string& address, kj::Function<void()>
   leave();
   acting_ = address;
   if (address.empty()) return;
+  settle();
   end_ = listenerEnd(network_, timer_, address, tls_)
              .then([ended = kj::mv(ended)]() mutable { ended(); })
              .eagerlyEvaluate([](kj::Exception&&) {});
@@ -74,6 +75,22 @@ void ActingScheduler::setOwn(RequestSink& own) {
   own_ = own;
   acting_.clear();
   leave();
+  settle();
+}
+
+kj::Promise<void> ActingScheduler::settled() {
+  if (own_ != nullptr || !acting_.empty()) return kj::READY_NOW;
+  if (settling_ == nullptr) {
+    auto paf = kj::newPromiseAndFulfiller<void>();
+    settling_ = Settling{kj::mv(paf.fulfiller), paf.promise.fork()};
+  }
+  return KJ_ASSERT_NONNULL(settling_).promise.addBranch().exclusiveJoin(
+      timer_.afterDelay(toKj(limits_.settles)));
+}
+
+void ActingScheduler::settle() {
+  KJ_IF_MAYBE (settling, settling_) settling->done->fulfill();
+  settling_ = nullptr;
 }
 
 SendResult ActingScheduler::send(Build build) {

@@ -21,6 +21,7 @@ namespace qgpu {
 struct ActingSchedulerLimits {
   std::size_t askedMax = 256;  // questions under way
   Nanos within = seconds(10);  // for an answer
+  Nanos settles = seconds(3);  // for one that acts; below what a node waits to be joined
 };
 
 class ActingScheduler final : public RequestSink, private kj::TaskSet::ErrorHandler {
@@ -38,6 +39,9 @@ class ActingScheduler final : public RequestSink, private kj::TaskSet::ErrorHand
   // ended (listener_end.h), if another one is not set before that.
   void setActing(const std::string& address, kj::Function<void()> ended);
   const std::string& acting() const { return acting_; }
+  // Done once one acts, this or another one, or after `settles`: who waits here comes with the first
+  // of it, and asks nobody again and again meanwhile.
+  kj::Promise<void> settled();
   // From now on this scheduler acts: all goes to `own`, which outlives this.
   void setOwn(RequestSink& own);
 
@@ -45,12 +49,17 @@ class ActingScheduler final : public RequestSink, private kj::TaskSet::ErrorHand
 
  private:
   struct Link;
+  struct Settling {
+    kj::Own<kj::PromiseFulfiller<void>> done;
+    kj::ForkedPromise<void> promise;
+  };
 
   kj::Promise<void> question(kj::Own<capnp::MallocMessageBuilder> request);
   schema::Scheduler::Client calls();
   void refuse(std::uint64_t corr, const Error& why);
   void taskFailed(kj::Exception&& exception) override;
   void leave();
+  void settle();
 
   kj::Network& network_;
   kj::Timer& timer_;
@@ -62,6 +71,7 @@ class ActingScheduler final : public RequestSink, private kj::TaskSet::ErrorHand
   std::size_t open_ = 0;
   kj::Own<Link> link_;  // none: nobody has asked, or the last one is over
   kj::Own<kj::TaskSet> questions_;
+  kj::Maybe<Settling> settling_;  // somebody waits for that
   kj::Promise<void> end_ = kj::NEVER_DONE;  // of the process that acts
 };
 

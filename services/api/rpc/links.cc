@@ -117,18 +117,33 @@ Status Links::mayJoin(const RpcSession& session) const {
               "(--scheduler=unix:PATH) or certificates; one with --insecure takes anybody");
 }
 
-schema::SchedulerEnd::Client Links::join(RpcSession& session, schema::MemberEnd::Client member,
-                                         Takes takes) {
-  const auto refuse = [](ErrorCode code, std::string message) {
-    kj::throwFatalException(toException(fail(code, std::move(message))));
-  };
-  if (const Status may = mayJoin(session); !may) refuse(may.error().code, may.error().message);
-  if (const Status now = mayJoinNow_ ? mayJoinNow_() : ok(); !now) {
-    refuse(now.error().code, now.error().message);
+kj::Promise<schema::SchedulerEnd::Client> Links::join(kj::Own<RpcSession> session,
+                                                      schema::MemberEnd::Client member,
+                                                      Takes takes) {
+  if (const Status may = mayJoin(*session); !may) return toException(may.error());
+  if (links_.size() + joining_ >= limits_.linksMax) {
+    return toException(fail(ErrorCode::Overloaded, std::to_string(links_.size() + joining_) +
+                                                       " nodes are linked already"));
   }
-  if (session.joined) refuse(ErrorCode::Conflict, "this connection has joined already");
-  if (links_.size() >= limits_.linksMax) {
-    refuse(ErrorCode::Overloaded, std::to_string(links_.size()) + " nodes are linked already");
+  if (!mayJoinNow_) return link(*session, kj::mv(member), takes);
+  session->countElsewhere();
+  ++joining_;
+  return mayJoinNow_()
+      .attach(kj::defer([this, alive = kj::addRef(*alive_)]() {
+        if (alive->here) --joining_;
+      }))
+      .then([this, session = kj::mv(session), member = kj::mv(member), takes](
+                Status now) mutable -> kj::Promise<schema::SchedulerEnd::Client> {
+        if (!now) return toException(now.error());
+        return link(*session, kj::mv(member), takes);
+      });
+}
+
+schema::SchedulerEnd::Client Links::link(RpcSession& session, schema::MemberEnd::Client member,
+                                         Takes takes) {
+  if (session.joined) {
+    kj::throwFatalException(
+        toException(fail(ErrorCode::Conflict, "this connection has joined already")));
   }
   do {
     lastNumber_ = (lastNumber_ + 1) % kLocalLinks;

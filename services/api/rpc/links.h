@@ -51,10 +51,10 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   Links& operator=(const Links&) = delete;
   ~Links() noexcept;
 
-  // A connection joins as a node, once. Throws a refusal: denied, conflict, overloaded.
+  // A connection joins as a node, once. Fails with denied, conflict, overloaded, stands-by.
   enum class Takes : std::uint8_t { Words, Gathered };   // what the member's end can hear
-  schema::SchedulerEnd::Client join(RpcSession& session, schema::MemberEnd::Client member,
-                                    Takes takes);
+  kj::Promise<schema::SchedulerEnd::Client> join(kj::Own<RpcSession> session,
+                                                 schema::MemberEnd::Client member, Takes takes);
 
   // Hears toMember of links from kLocalLinks on; it outlives this. Without one they are dropped.
   class LocalMembers {
@@ -66,8 +66,11 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   };
   void setLocal(LocalMembers* local) { local_ = local; }
 
-  // Asked before anybody joins, whoever it is; a refusal where another scheduler acts.
-  void setMayJoin(std::function<Status()> mayJoin) { mayJoinNow_ = std::move(mayJoin); }
+  // Asked before anybody joins, whoever it is; a refusal where another scheduler acts. It may take a
+  // while to know; who waits for it is one of `linksMax`.
+  void setMayJoin(std::function<kj::Promise<Status>()> mayJoin) {
+    mayJoinNow_ = std::move(mayJoin);
+  }
 
   // What that node can be asked for. The newest link of that name, as its hello says; nothing where
   // none is here: a member of this process has no link.
@@ -113,6 +116,8 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   };
 
   Status mayJoin(const RpcSession& session) const;
+  schema::SchedulerEnd::Client link(RpcSession& session, schema::MemberEnd::Client member,
+                                    Takes takes);
   kj::Promise<void> take(std::uint32_t number, schema::FromMember::Reader message);
   kj::Promise<void> beat(std::uint32_t number, BeatContext context);
   static bool answerBeat(Link& link, schema::ToMember::Reader message);
@@ -133,7 +138,8 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   kj::Timer& timer_;
   const PlainJoins plain_;
   const LinksLimits limits_;
-  std::function<Status()> mayJoinNow_;  // empty: yes
+  std::function<kj::Promise<Status>()> mayJoinNow_;  // empty: yes
+  std::size_t joining_ = 0;                          // wait for its answer
   LocalMembers* local_ = nullptr;
   std::uint32_t lastNumber_ = 0;
   std::uint64_t messagesIn_ = 0;

@@ -16,11 +16,14 @@ class RegistryServer final : public schema::Registry::Server {
   kj::Promise<void> join(JoinContext context) override {
     const auto params = context.getParams();
     const auto takes = params.getGathers() ? Links::Takes::Gathered : Links::Takes::Words;
-    auto results = context.getResults();
-    results.setScheduler(links_.join(*session_, params.getNode(), takes));
-    results.setGathers(true);
-    results.setBeats(true);
-    return kj::READY_NOW;
+    context.allowCancellation();  // nobody waits for one that acts longer than its connection
+    return links_.join(kj::addRef(*session_), params.getNode(), takes)
+        .then([context](schema::SchedulerEnd::Client scheduler) mutable {
+          auto results = context.getResults();
+          results.setScheduler(kj::mv(scheduler));
+          results.setGathers(true);
+          results.setBeats(true);
+        });
   }
 
  private:

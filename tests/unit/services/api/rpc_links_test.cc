@@ -2,6 +2,7 @@
 #include <random>
 
 #include "services/api/rpc/links.h"
+#include "services/api/rpc/standing_by.h"
 #include "services/base/net/dial.h"
 #include "tests/unit/services/api/cluster_rpc_fixture.h"
 
@@ -9,6 +10,8 @@ namespace qgpu::rpc_links_test {
 namespace {
 
 using testing::ClusterRpcFixture;
+
+constexpr auto kNo = std::string::npos;
 
 struct RpcLinks : ClusterRpcFixture {
   ~RpcLinks() noexcept override = default;
@@ -46,6 +49,45 @@ TEST_F(RpcLinks, NobodyJoinsOverTcpWithoutTlsUnlessTheDaemonWasToldToTrustItsNet
   })) << thief.link.state();
   EXPECT_EQ(hellos(), std::vector<std::uint32_t>{1});
   EXPECT_TRUE(owner.link.up());
+}
+
+TEST_F(RpcLinks, AMemberWaitsWithOneAskingUntilItIsKnownWhoActs) {
+  LinksLimits one;
+  one.linksMax = 1;
+  startServer(nullptr, SchedulerRpc::limits(), one);
+  std::vector<kj::Own<kj::PromiseFulfiller<Status>>> asked;
+  links->setMayJoin([&] {
+    auto paf = kj::newPromiseAndFulfiller<Status>();
+    asked.push_back(kj::mv(paf.fulfiller));
+    return kj::mv(paf.promise);
+  });
+  Member& member = addMember(quickConfig(unixAddress()));
+  ASSERT_TRUE(served([&] { return asked.size() == 1; }));
+  EXPECT_FALSE(member.link.up());
+  Member& second = addMember(quickConfig(tcpAddress()));
+  ASSERT_TRUE(served([&] { return second.link.state().find("linked already") != kNo; }))
+      << "who waits is one of linksMax, but " << second.link.state();
+  asked[0]->fulfill(ok());
+  ASSERT_TRUE(welcomed(member)) << member.link.state();
+  EXPECT_EQ(asked.size(), 1u);
+  members.pop_back();
+
+  members.clear();  // its place is free again, and who leaves while it waits leaves none taken
+  for (std::size_t i = 1; i < 3; ++i) {
+    ASSERT_TRUE(served([&] { return links->size() == 0; }));
+    addMember(quickConfig(unixAddress()));
+    ASSERT_TRUE(served([&] { return asked.size() == i + 1; }));
+    members.clear();
+  }
+}
+
+TEST_F(RpcLinks, WhomNobodyMayJoinSaysWhoActs) {
+  startServer();
+  links->setMayJoin([]() -> kj::Promise<Status> { return Status(standsBy("b:1")); });
+  Member& member = addMember(quickConfig(unixAddress()));
+  ASSERT_TRUE(served([&] { return member.link.state().starts_with("b:1: "); }))
+      << member.link.state();
+  EXPECT_EQ(links->size(), 0u);
 }
 
 TEST_F(RpcLinks, C6_KeepTheOrderOfAMembersWords) {
@@ -510,8 +552,9 @@ TEST_F(RpcLinks, AUserWithoutRightsMayNotJoinAndNobodyJoinsTwice) {
   schema::MemberEnd::Client nobody = kj::Exception(kj::Exception::Type::FAILED, "", 0);
   const auto codeOf = [&](RpcSession& session) {
     ErrorCode code = ErrorCode::Internal;
-    const auto refused =
-        kj::runCatchingExceptions([&] { links->join(session, nobody, Links::Takes::Words); });
+    const auto refused = kj::runCatchingExceptions([&] {
+      links->join(kj::addRef(session), nobody, Links::Takes::Words).wait(bridge.waitScope());
+    });
     KJ_IF_MAYBE (exception, refused) code = fromException(*exception).code;
     return code;
   };
