@@ -1,15 +1,14 @@
 #pragma once
-// Steps that several acts share: the scene, the tenants, and what their program does without qgpu,
-// which each share is judged by.
+// Steps that several acts share: the scene, and what is made of its end.
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "runtime/result.h"
 #include "services/demo/acts.h"
+#include "services/demo/bare_run.h"
 #include "services/demo/tenant_group.h"
 
 namespace qgpu::demo {
@@ -17,44 +16,8 @@ namespace qgpu::demo {
 // Waits until the tasks of the act before are gone, then sets the policy of every card.
 Status setScene(const ActSetting& setting, const std::string& title, const std::string& policy);
 
-// A tenant that wants the card all the time with kernels of `kernelMs` ("2..8").
-TenantSpec busyTenant(const std::string& name, int corePercent, const std::string& kernelMs);
-
-// How fast a program was without qgpu, in loops for each second.
-struct BareRates {
-  std::vector<double> around;      // of each round: the mean of the measures before and after it
-  std::int64_t apartPermille = 0;  // by how much the fastest measure was faster than the slowest
-};
-BareRates bareRatesOf(const std::vector<double>& measured);
-
-// What a tenant's program does without qgpu, on the same machine in the same seconds: a second one
-// that has the device to itself while the tenants pause. A shared machine's speed may move by ten
-// percent within a minute, so each round of the tenants stands between two measures of this, and is
-// judged by these two alone. The manager is asked as often meanwhile as for the tenants
-// (TenantGroup::watch).
-class BareRun {
- public:
-  static constexpr std::int64_t kMeasureNs = 1'500'000'000;
-
-  BareRun(PrivateNode& node, const TenantSpec& spec);
-  // While nobody else uses the device.
-  Status measure(std::int64_t everyNs = TenantGroup::kSampleNs);
-  // Ends it.
-  Result<BareRates> finish();
-
- private:
-  PrivateNode& node_;
-  std::unique_ptr<Child> child_;
-  std::size_t measured_ = 0;
-};
-
 // How many rounds an act of `ns` has, so that each is about `roundNs` long; one at least.
 std::int64_t roundsOf(std::int64_t ns, std::int64_t roundNs);
-
-// What a tenant did in its rounds [first, end), in permille of what it does without qgpu around
-// them. Round i lies between its marks 2 * i and 2 * i + 1.
-std::int64_t workPermille(const WorkReport& report, const std::vector<double>& bareRates,
-                          std::size_t first = 0, std::size_t end = SIZE_MAX);
 
 // The task's figures over these windows, as the manager counted it, without a wanted share.
 TaskFigure figureOf(const TenantGroup& tenants, const TenantSpec& spec,

@@ -157,6 +157,10 @@ std::optional<int> Child::wait(std::int64_t ns) {
   }
 }
 
+std::vector<pid_t> Child::children() const {
+  return status_ ? std::vector<pid_t>() : childrenOf(pid_);
+}
+
 std::string Child::output() const {
   return readWhole(outputPath_ + ".out");
 }

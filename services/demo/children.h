@@ -38,6 +38,9 @@ class Child {
   std::optional<int> wait(std::int64_t ns);
   bool running() { return !wait(0).has_value(); }
 
+  // What it has started and not waited for.
+  std::vector<pid_t> children() const;
+
   std::string output() const;  // stdout so far
   std::string errors() const;  // stderr so far
 

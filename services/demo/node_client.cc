@@ -73,31 +73,40 @@ Result<TaskSnapshot> parseTasks(const std::string& json) {
   if (!entries) return entries.error();
   TaskSnapshot snapshot;
   for (const element entry : *entries) {
-    snapshot.tasks.push_back({text(entry, "name"), text(entry, "class"), text(entry, "state"),
-                              integer(entry, "used_ns"), integer(entry, "gpu_ns"),
+    snapshot.tasks.push_back({integer(entry, "id"), text(entry, "card"), text(entry, "name"),
+                              text(entry, "class"), text(entry, "state"), integer(entry, "used_ns"), integer(entry, "gpu_ns"),
                               integer(entry, "held_ns"), integer(entry, "launches"),
                               integer(entry, "turns")});
   }
   return snapshot;
 }
 
-Result<CardCounters> parseFirstCard(const std::string& json) {
+Result<std::vector<CardCounters>> parseCards(const std::string& json) {
   simdjson::dom::parser parser;
   const Result<element> document = parseOk(parser, json);
   if (!document) return document.error();
   const Result<simdjson::dom::array> cards = list(*document, "cards");
   if (!cards) return cards.error();
   if (cards->size() == 0) return fail(ErrorCode::NotFound, "the manager found no card");
-  const element card = cards->at(0).value_unsafe();
-  CardCounters counters;
-  counters.raw = simdjson::minify(card);
-  counters.model = text(card, "model");
-  counters.suspend = text(card, "suspend");
-  counters.onlineNs = integer(card, "online_ns");
-  counters.settleUsP99 = measured(card, "settle_us").p99;
-  counters.preemptUs = measured(card, "preempt_us");
-  counters.releaseUs = measured(card, "release_us");
-  return counters;
+  std::vector<CardCounters> all;
+  for (const element card : *cards) {
+    CardCounters& counters = all.emplace_back();
+    counters.raw = simdjson::minify(card);
+    counters.id = text(card, "id");
+    counters.index = integer(card, "index");
+    counters.backend = text(card, "backend");
+    counters.model = text(card, "model");
+    counters.policy = text(card, "policy");
+    counters.suspend = text(card, "suspend");
+    counters.isolation = text(card, "isolation");
+    counters.state = text(card, "state");
+    counters.holds = integer(card, "holds");
+    counters.onlineNs = integer(card, "online_ns");
+    counters.settleUsP99 = measured(card, "settle_us").p99;
+    counters.preemptUs = measured(card, "preempt_us");
+    counters.releaseUs = measured(card, "release_us");
+  }
+  return all;
 }
 
 NodeClient::NodeClient(std::string socketPath) : socketPath_(std::move(socketPath)) {}
@@ -180,10 +189,16 @@ Result<TaskSnapshot> NodeClient::tasks() {
   return snapshot;
 }
 
-Result<CardCounters> NodeClient::firstCard() {
+Result<std::vector<CardCounters>> NodeClient::cards() {
   const Result<std::string> answer = ask("cards");
   if (!answer) return answer.error();
-  return parseFirstCard(*answer);
+  return parseCards(*answer);
+}
+
+Result<CardCounters> NodeClient::firstCard() {
+  const Result<std::vector<CardCounters>> all = cards();
+  if (!all) return all.error();
+  return all->front();
 }
 
 Result<NodeSettings> NodeClient::settings() {
@@ -193,7 +208,8 @@ Result<NodeSettings> NodeClient::settings() {
   const Result<element> document = parseOk(parser, *answer);
   if (!document) return document.error();
   const std::string got = text(*document, "realtime");
-  return NodeSettings{got.empty() ? "unknown" : got.substr(0, got.find(':')),
+  return NodeSettings{text(*document, "node"), text(*document, "version"),
+                      got.empty() ? "unknown" : got.substr(0, got.find(':')),
                       integer(*document, "online_idle_ns"), integer(*document, "slice_max_ns")};
 }
 

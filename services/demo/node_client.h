@@ -12,6 +12,8 @@
 namespace qgpu::demo {
 
 struct TaskCounters {
+  std::int64_t id = 0;
+  std::string card;  // ids of its cards
   std::string name;
   std::string taskClass;
   std::string state;
@@ -31,8 +33,15 @@ struct Measured {
 
 struct CardCounters {
   std::string raw;  // the card's JSON object as the manager wrote it
+  std::string id;
+  std::int64_t index = 0;
+  std::string backend;
   std::string model;
+  std::string policy;
   std::string suspend;
+  std::string isolation;
+  std::string state;
+  std::int64_t holds = 0;
   std::int64_t onlineNs = 0;
   std::int64_t settleUsP99 = 0;
   Measured preemptUs;  // online submit to the last other gate shut
@@ -41,6 +50,8 @@ struct CardCounters {
 
 // How the manager arbitrates.
 struct NodeSettings {
+  std::string name;
+  std::string version;
   std::string realtime;  // what the card loop got: "fifo", "slice", "nice", "none", or "unknown"
   std::int64_t onlineIdleNs = 0;
   std::int64_t sliceMaxNs = 0;
@@ -64,6 +75,7 @@ class NodeClient {
   Result<std::string> ask(const std::string& command);
 
   Result<TaskSnapshot> tasks();
+  Result<std::vector<CardCounters>> cards();
   Result<CardCounters> firstCard();
   Result<NodeSettings> settings();
 
@@ -78,6 +90,6 @@ class NodeClient {
 
 // The parts that need no socket.
 Result<TaskSnapshot> parseTasks(const std::string& json);
-Result<CardCounters> parseFirstCard(const std::string& json);
+Result<std::vector<CardCounters>> parseCards(const std::string& json);  // one at least
 
 }  // namespace qgpu::demo

@@ -18,13 +18,14 @@ std::int64_t newestShare(const Series& series, std::int64_t fromNs) {
 
 }  // namespace
 
-TenantGroup::TenantGroup(PrivateNode& node, const std::string& title, std::vector<TenantSpec> specs)
+TenantGroup::TenantGroup(TenantHost& node, const std::string& title, std::vector<TenantSpec> specs)
     : node_(node), specs_(std::move(specs)) {
   for (const TenantSpec& spec : specs_) {
     Tenant& tenant = tenants_[spec.name];
     tenant.child = node_.start(spec);
     tenant.mayEnd = !spec.program.empty();
   }
+  if (title.empty()) return;
   std::vector<std::string> names;
   for (const TenantSpec& spec : specs_) names.push_back(spec.name);
   view_.emplace(std::move(names), node_.screen(title));

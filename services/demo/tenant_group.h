@@ -12,7 +12,7 @@
 
 #include "runtime/result.h"
 #include "services/demo/live_view.h"
-#include "services/demo/private_node.h"
+#include "services/demo/tenant_host.h"
 #include "services/demo/statistics.h"
 
 namespace qgpu::demo {
@@ -21,8 +21,8 @@ class TenantGroup {
  public:
   static constexpr std::int64_t kSampleNs = 50'000'000;
 
-  // `title` says what they play, to who looks on.
-  TenantGroup(PrivateNode& node, const std::string& title, std::vector<TenantSpec> specs);
+  // `title` says what they play, to who looks on; empty: nobody does.
+  TenantGroup(TenantHost& node, const std::string& title, std::vector<TenantSpec> specs);
 
   // Returns when every workload has launched a few kernels, so that nothing is compiled later.
   Status warmUp();
@@ -58,7 +58,7 @@ class TenantGroup {
   Status checkAlive();
   void draw();
 
-  PrivateNode& node_;
+  TenantHost& node_;
   std::vector<TenantSpec> specs_;
   std::map<std::string, Tenant> tenants_;
   std::optional<LiveView> view_;

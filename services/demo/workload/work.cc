@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "services/demo/workload/json_text.h"
 #include "services/demo/workload/work_control.h"
 #include "services/demo/workload/work_device.h"
 #include "services/demo/workload/work_options.h"
@@ -34,11 +35,25 @@ int exitOf(DeviceTrouble trouble) {
   }
 }
 
+int describe() {
+  const Result<DeviceNames> names = WorkDevice::describe();
+  if (!names) return complain(names.error(), kNoDevice);
+  JsonText out;
+  out.object().text("device", names->device).text("driver", names->driver).endObject();
+  std::printf("%s\n", out.str().c_str());
+  return kFine;
+}
+
 int work(const WorkOptions& options) {
   WorkControl::takeSignals();
   DeviceTrouble trouble = DeviceTrouble::None;
   auto device = WorkDevice::open(options.memoryMib, options.seed, trouble);
   if (!device) return complain(device.error(), exitOf(trouble));
+  if (options.fillMib != 0) {
+    const std::uint64_t most = std::uint64_t{options.fillMib} << 20U;
+    std::printf("%s\n", (*device)->takeMemory(most).json().c_str());
+    return kFine;
+  }
   double loopsPerMs = options.loopsPerMs;
   if (loopsPerMs == 0 || options.calibrate) {
     const Result<double> measured = calibrate(**device);
@@ -68,5 +83,5 @@ int main(int argc, char** argv) {
     std::fputs(workUsage(), stdout);
     return kFine;
   }
-  return work(*options);
+  return options->describe ? describe() : work(*options);
 }

@@ -95,6 +95,15 @@ Status WorkDevice::findDevice(DeviceTrouble& trouble) {
   return ok();
 }
 
+Result<DeviceNames> WorkDevice::describe() {
+  WorkDevice device;
+  DeviceTrouble trouble = DeviceTrouble::None;
+  if (Status status = device.findDevice(trouble); !status) return status.error();
+  char version[256] = {};
+  clGetDeviceInfo(device.device_, CL_DRIVER_VERSION, sizeof version - 1, version, nullptr);
+  return DeviceNames{device.name_, version};
+}
+
 Status WorkDevice::build() {
   cl_int code = CL_SUCCESS;
   const char* source = kSource;
@@ -138,6 +147,29 @@ Status WorkDevice::allocate(std::uint32_t memoryMib, std::uint32_t seed, DeviceT
     return clError("clCreateBuffer of a page", code);
   }
   return ok();
+}
+
+MemoryTaken WorkDevice::takeMemory(std::uint64_t most) {
+  constexpr std::uint64_t kPiece = 16U << 20U;
+  const std::uint64_t own = done_.size() * kItems * sizeof(std::uint32_t) + kPage;
+  MemoryTaken taken;
+  for (std::uint64_t* total : {&taken.bytes, &taken.againBytes}) {
+    std::vector<ClBuffer> pieces;
+    *total = own;
+    for (std::uint64_t piece = kPiece; piece > 0 && *total + piece <= most;) {
+      cl_int code = CL_SUCCESS;
+      ClBuffer buffer(clCreateBuffer(context_.get(), CL_MEM_READ_WRITE, piece, nullptr, &code));
+      if (buffer) {
+        *total += piece;
+        pieces.push_back(std::move(buffer));
+      } else {
+        taken.refusedBytes = *total + piece;
+        taken.error = code;
+        piece /= 2;
+      }
+    }
+  }
+  return taken;
 }
 
 // A clock is the one of the profiling stamps if they all lie between two reads of it.

@@ -17,6 +17,7 @@
 #include "runtime/result.h"
 #include "services/demo/workload/clock.h"
 #include "services/demo/workload/work_recurrence.h"
+#include "services/demo/workload/work_report.h"
 
 namespace qgpu::demo {
 
@@ -63,9 +64,15 @@ class WorkDevice {
   Status submit(std::uint32_t loops, InFlight& work);
   Status await(InFlight& work);  // blocks until the kernel's window has been read, then checks it
 
+  // Takes memory in ever smaller pieces until a byte is refused, `most` bytes at most with its own;
+  // gives it back, and does so once more.
+  MemoryTaken takeMemory(std::uint64_t most);
+
   // Reads the whole buffer and counts the items that are wrong.
   Result<std::size_t> verifyAll();
 
+  // Its name and its driver's version, without a kernel compiled.
+  static Result<DeviceNames> describe();
   const std::string& name() const { return name_; }
   // The clock that the device's profiling uses, found by bracketing, or "derived" where it is none
   // of the machine's: then end is when the host saw it and start is end less the duration.

@@ -71,12 +71,14 @@ std::map<std::string, Setter> valued(WorkOptions& options) {
           {"--burst-kernels", range(options.burstKernels)},
           {"--memory-mib", whole(options.memoryMib, 1, kMemoryMibMax)},
           {"--loops-per-ms", number(options.loopsPerMs)},
+          {"--fill-mib", whole(options.fillMib, 1, kMemoryMibMax)},
           {"--seed", whole(options.seed, 0, 1e9)},
           {"--mode", mode(options.mode)}};
 }
 
 std::map<std::string, bool*> switches(WorkOptions& options) {
   return {{"--calibrate", &options.calibrate},
+          {"--describe", &options.describe},
           {"--control", &options.control},
           {"--progress", &options.watchProgress},
           {"--json", &options.json},
@@ -148,6 +150,9 @@ result on the host. It runs on any OpenCL 1.2 device and knows nothing of qgpu.
   --memory-mib=N         size of the buffer that the kernels walk through (default 16)
   --loops-per-ms=N       from --calibrate on an idle machine; else measured at the start
   --calibrate            print {"loops_per_ms":N} and end
+  --describe             print the device and its driver as JSON and end
+  --fill-mib=N           compute nothing: take memory until it is refused, to the byte and N MiB at
+                         most, give it back, take it again, print that as JSON and end
   --seed=N               draws lengths and first values
   --control              read "pause", "go", "mark" and "end" from stdin, a line each; end of file
                          ends; at a mark the report says how much was done by then

@@ -26,7 +26,9 @@ struct WorkOptions {
   std::uint32_t memoryMib = 16;
   double loopsPerMs = 0;  // 0: measured first, which is right on an idle machine only
   std::uint32_t seed = 1;
+  std::uint32_t fillMib = 0;  // 0: it computes; else it takes memory, so much at most
   bool calibrate = false;
+  bool describe = false;
   bool control = false;
   bool watchProgress = false;
   bool json = false;

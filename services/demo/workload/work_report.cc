@@ -39,6 +39,14 @@ std::string WorkReport::json() const {
   return out.endArray().endObject().str();
 }
 
+std::string MemoryTaken::json() const {
+  const auto count = [](std::uint64_t n) { return static_cast<std::int64_t>(n); };
+  JsonText out;
+  out.object().number("bytes", count(bytes)).number("refused_bytes", count(refusedBytes));
+  out.number("error", error).number("again_bytes", count(againBytes));
+  return out.endObject().str();
+}
+
 std::string WorkReport::text() const {
   return device + ": " + std::to_string(kernels) + " kernels, " +
          std::to_string(kernelNs / 1'000'000) + " of " + std::to_string(wallNs / 1'000'000) +

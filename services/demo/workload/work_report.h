@@ -11,6 +11,21 @@
 
 namespace qgpu::demo {
 
+struct DeviceNames {
+  std::string device;
+  std::string driver;
+};
+
+// What a program could have of memory, its own buffers among it.
+struct MemoryTaken {
+  std::uint64_t bytes = 0;
+  std::uint64_t refusedBytes = 0;  // the least in all that was refused; 0: nothing was
+  std::int64_t error = 0;          // of OpenCL, at that
+  std::uint64_t againBytes = 0;    // once everything was given back
+
+  std::string json() const;
+};
+
 // Nothing finished between `lastNs` and `resumedNs` (CLOCK_MONOTONIC) although work was queued.
 struct Standstill {
   std::int64_t lastNs = 0;
@@ -64,7 +79,9 @@ struct WorkReport {
   std::string text() const;
 };
 
-// The other way round: the last line of a finished workload's output.
+// The other way round: what the workload printed.
+Result<DeviceNames> parseDeviceNames(const std::string& json);
+Result<MemoryTaken> parseMemoryTaken(const std::string& json);
 Result<WorkReport> parseWorkReport(const std::string& json);
 
 }  // namespace qgpu::demo

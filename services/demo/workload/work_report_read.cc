@@ -26,6 +26,15 @@ std::string text(const element& object, const char* key) {
   return object[key].get(value) == simdjson::SUCCESS ? std::string(value) : std::string();
 }
 
+Result<element> rootOf(simdjson::dom::parser& parser, const std::string& json) {
+  element root;
+  if (parser.parse(json).get(root) != simdjson::SUCCESS || !root.is_object()) {
+    return fail(ErrorCode::Corrupt,
+                "this is no report of qgpu-work: '" + json.substr(0, 200) + "'");
+  }
+  return root;
+}
+
 void each(const element& object, const char* key, auto&& visit) {
   simdjson::dom::array entries;
   if (object[key].get(entries) != simdjson::SUCCESS) return;
@@ -40,13 +49,26 @@ double rateBetween(const std::vector<Mark>& marks, std::size_t first, std::size_
          static_cast<double>(marks[last].atNs - marks[first].atNs);
 }
 
+Result<DeviceNames> parseDeviceNames(const std::string& json) {
+  simdjson::dom::parser parser;
+  const Result<element> root = rootOf(parser, json);
+  if (!root) return root.error();
+  return DeviceNames{text(*root, "device"), text(*root, "driver")};
+}
+
+Result<MemoryTaken> parseMemoryTaken(const std::string& json) {
+  simdjson::dom::parser parser;
+  const Result<element> root = rootOf(parser, json);
+  if (!root) return root.error();
+  return MemoryTaken{count(*root, "bytes"), count(*root, "refused_bytes"), integer(*root, "error"),
+                     count(*root, "again_bytes")};
+}
+
 Result<WorkReport> parseWorkReport(const std::string& json) {
   simdjson::dom::parser parser;
-  element root;
-  if (parser.parse(json).get(root) != simdjson::SUCCESS || !root.is_object()) {
-    return fail(ErrorCode::Corrupt,
-                "this is no report of qgpu-work: '" + json.substr(0, 200) + "'");
-  }
+  const Result<element> parsed = rootOf(parser, json);
+  if (!parsed) return parsed.error();
+  const element root = *parsed;
   WorkReport report;
   report.device = text(root, "device");
   report.clock = text(root, "clock");

@@ -131,20 +131,22 @@ TEST_F(Conversation, NobodyThereIsAnErrorThatNamesTheSocket) {
   EXPECT_NE(answer.error().message.find(path_ + "/s"), std::string::npos);
 }
 
-TEST(Cards, TheFirstOneIsReadWithWhatTheManagerMeasured) {
-  const auto card = parseFirstCard(
+TEST(Cards, AreReadWithWhatTheManagerMeasured) {
+  const auto cards = parseCards(
       R"({"ok":true,"cards":[{"id":"opencl-0-0","model":"CPU","suspend":"freeze","online_ns":9,)"
       R"("settle_us":{"p50":1,"p99":2,"n":3},"preempt_us":{"p50":40,"p99":200,"n":210},)"
       R"("release_us":{"p50":100100,"p99":101000,"n":209}}]})");
-  ASSERT_TRUE(card.ok()) << card.error().message;
+  ASSERT_TRUE(cards.ok()) << cards.error().message;
+  const CardCounters* const card = &cards->front();
+  EXPECT_EQ(card->id, "opencl-0-0");
   EXPECT_EQ(card->suspend, "freeze");
   EXPECT_EQ(card->preemptUs.p99, 200);
   EXPECT_EQ(card->preemptUs.n, 210);
   EXPECT_EQ(card->settleUsP99, 2);
   EXPECT_EQ(card->raw.find("{\"id\":\"opencl-0-0\""), 0U);
-  EXPECT_FALSE(parseFirstCard(R"({"ok":true,"cards":[]})").ok());
-  EXPECT_FALSE(parseFirstCard(R"({"ok":true})").ok());
-  EXPECT_FALSE(parseFirstCard("").ok());
+  EXPECT_FALSE(parseCards(R"({"ok":true,"cards":[]})").ok());
+  EXPECT_FALSE(parseCards(R"({"ok":true})").ok());
+  EXPECT_FALSE(parseCards("").ok());
 }
 
 }  // namespace
