@@ -1,6 +1,6 @@
 #pragma once
-// KJ's texts as the standard library sees them and the way back, without a copy; and numbers that
-// are texts.
+// KJ's texts as the standard library sees them and the way back, without a copy; numbers that are
+// texts; and texts within XML.
 
 #include <charconv>
 #include <cstdint>
@@ -21,6 +21,25 @@ inline std::optional<std::uint64_t> parseUint(std::string_view text) {
   const auto [stopped, error] = std::from_chars(text.data(), end, n);
   if (error != std::errc() || stopped != end || text.empty()) return std::nullopt;
   return n;
+}
+
+// As it may stand in an element or an attribute of XML.
+inline std::string escapeXml(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '&') {
+      out += "&amp;";
+    } else if (c == '<') {
+      out += "&lt;";
+    } else if (c == '>') {
+      out += "&gt;";
+    } else if (c == '"') {
+      out += "&quot;";
+    } else {
+      out += c;
+    }
+  }
+  return out;
 }
 
 }  // namespace qgpu

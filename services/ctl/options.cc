@@ -46,7 +46,7 @@ of a cluster, on the scheduler's machine or with --server or QGPU_SERVER:
   qgpuctl what-if drain node-3                      where its tasks would go
   qgpuctl --cluster drain node-3 --timeout 10m      and does it
 
-exit status: 0 done, 2 wrong use, 3 refused, or doctor found what breaks qgpu ([fail]), 4 no daemon;
+exit status: 0 done, 1 `prove` found what is not proven, 2 wrong use, 3 refused, or doctor found what breaks qgpu ([fail]), 4 no daemon;
 `run`: that of CMD, 125 CMD was not started, 126 CMD can't be executed, 127 CMD not found
 )";
 
@@ -183,6 +183,7 @@ class Parser {
     addTimeline();
     addEvents("audit", "of what happened, who changed what");
     addDoctor();
+    addProve();
     addCerts();
     addJoin();
     app_.add_subcommand("version", "of this program")->callback([this] {
@@ -750,6 +751,42 @@ class Parser {
         "at those too.\n"
         "\nexit status: 3 where there is a [fail] line; with [warn] lines alone it is 0.\n");
     sub->callback([this] { choose(Action::Doctor, "doctor", Daemon::Either); });
+  }
+
+  void addProve() {
+    CLI::App* sub = addCommand(
+        "prove", "measures what holds on a card, and writes a report that can be signed",
+        Daemon::Manager);
+    prove::ProveOptions& prove = options_.prove;
+    sub->add_option("--card", prove.card, "id, index or short name (default: the first)")
+        ->check(oneWord())
+        ->type_name("CARD");
+    sub->add_flag("--quick", prove.quick, "short runs: half a minute, with few bursts and shares");
+    sub->add_option("--only", prove.only, "one part: " + CLI::detail::join(prove::proveParts(), ", "))
+        ->check(oneOf(prove::proveParts()))
+        ->type_name("PART");
+    sub->add_option("--dir", prove.folder,
+                    "folder of report.json, report.md and pictures (default qgpu-report)")
+        ->type_name("DIR");
+    sub->add_option("--sign", prove.key, "sign report.json with an SSH key, by ssh-keygen")
+        ->type_name("KEY");
+    CLI::Option* verify =
+        sub->add_option("--verify", prove.verify,
+                        "measure nothing: whether report.json is what was signed, and what it says")
+            ->type_name("FILE");
+    CLI::Option* signers = sub->add_option("--allowed-signers", prove.allowedSigners,
+                                           "who may have signed it, as ssh-keygen reads them")
+                               ->type_name("FILE");
+    verify->needs(signers);
+    signers->needs(verify);
+    for (const char* name : {"--card", "--quick", "--only", "--dir", "--sign"}) {
+      verify->excludes(sub->get_option(name));
+    }
+    sub->footer(
+        "\nThe card must be free of tasks, and stay so meanwhile.\n"
+        "\nexit status: 0 each promise is proven, or weaker as the report says; 1 one is not "
+        "proven; 3 the card has tasks, or FILE is not what was signed.\n");
+    sub->callback([this] { choose(Action::Prove, "prove", Daemon::Manager); });
   }
 
   // Needs no daemon: the folder of a CA is on whatever machine one likes.

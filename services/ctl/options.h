@@ -16,12 +16,14 @@
 #include "services/ctl/help/completion.h"
 #include "services/ctl/join/join.h"
 #include "services/ctl/output.h"
+#include "services/prove/prove.h"
 
 namespace qgpu::ctl {
 
 // Exit statuses that scripts may rely on. `run` returns CMD's own, or one of the last three.
 enum class Exit : int {
   Ok = 0,
+  NotProven = 1,  // of `prove`
   Usage = 2,
   Refused = 3,
   NoDaemon = 4,
@@ -42,6 +44,7 @@ enum class Action : std::uint8_t {
   Timeline,
   Run,
   Doctor,
+  Prove,
   Certs,
   Join,
   SnapshotSave,
@@ -114,6 +117,7 @@ struct Options {
   EventOptions events;
   TraceOptions trace;
   DoctorOptions doctor;
+  prove::ProveOptions prove;
   CertsOptions certs;
   JoinOptions join;
   std::string file;  // of a snapshot

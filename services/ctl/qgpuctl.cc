@@ -22,6 +22,7 @@
 #include "services/ctl/event_filter.h"
 #include "services/ctl/node_explain.h"
 #include "services/ctl/options.h"
+#include "services/ctl/prove.h"
 #include "services/ctl/run.h"
 #include "services/ctl/server.h"
 #include "services/ctl/snapshot.h"
@@ -470,6 +471,7 @@ int act(const Options& options) {
     case Action::Run:
       return options.daemon == Daemon::Scheduler ? runInCluster(options) : run(options);
     case Action::Doctor: return doctor(options);
+    case Action::Prove: return prove(options);
     case Action::Certs: return certs(options);
     case Action::Join: return join(options);
     case Action::SnapshotSave: return saveSnapshot(options);

@@ -21,42 +21,24 @@ void addShare(const ActSetting& setting, const std::string& act, const TaskFigur
                      percentText(figure.accountPermille));
 }
 
-constexpr std::int64_t kSettleNs = kSecond / 4;  // after a "go", before a round counts
-
 // Rounds of the tenants between rounds of the bare program, for the act's length. Ends them all and
 // puts each tenant's share beside the one wanted.
 Result<Reports> measureShares(const ActSetting& setting, TenantGroup& tenants, BareRun& bare,
                               const std::vector<std::int64_t>& wanted, ActResult& act) {
   constexpr std::int64_t kShareRoundNs = 5 * kSecond / 2;
-  if (Status status = tenants.warmUp(); !status) return status.error();
   const std::int64_t rounds = roundsOf(setting.ns, kShareRoundNs);
-  std::vector<Interval> windows;
-  for (std::int64_t i = 0; i < rounds; i++) {
-    tenants.say("pause");
-    if (Status status = bare.measure(); !status) return status.error();
-    tenants.say("go");
-    if (Status status = tenants.watch(kSettleNs); !status) return status.error();
-    windows.push_back({tenants.lastSampleNs(), 0});
-    tenants.say("mark");
-    if (Status status = tenants.watch(setting.ns / rounds); !status) return status.error();
-    tenants.say("mark");
-    windows.back().end = tenants.lastSampleNs();
-  }
-  Result<Reports> reports = tenants.finish();
-  if (!reports) return reports;
-  if (Status status = bare.measure(); !status) return status.error();
-  const Result<BareRates> rates = bare.finish();
-  if (!rates) return rates.error();
+  Result<RoundsPlayed> played = playRounds(tenants, bare, rounds, setting.ns / rounds);
+  if (!played) return played.error();
   for (std::size_t i = 0; i < wanted.size(); i++) {
     const TenantSpec& spec = tenants.specs()[i];
-    TaskFigure figure = figureOf(tenants, spec, windows);
+    TaskFigure figure = figureOf(tenants, spec, played->windows);
     figure.wantedPermille = wanted[i];
-    figure.gotPermille = workPermille(reports->at(spec.name), rates->around);
+    figure.gotPermille = workPermille(played->reports.at(spec.name), played->rates.around);
     addShare(setting, act.act, figure);
     act.tasks.push_back(std::move(figure));
   }
-  setting.sheet.tellSpeed(act.act, rates->apartPermille);
-  return reports;
+  setting.sheet.tellSpeed(act.act, played->rates.apartPermille);
+  return std::move(played->reports);
 }
 
 }  // namespace
@@ -115,14 +97,14 @@ Status burstShareAct(const ActSetting& setting) {
   tenants.say("pause");
   if (Status status = bare.measure(); !status) return status;
   tenants.child("borrower").say("go");
-  if (Status status = tenants.watch(kSettleNs); !status) return status;
+  if (Status status = tenants.watch(BareRun::kSettleNs); !status) return status;
   tenants.say("mark");
   if (Status status = tenants.watch(setting.ns * 4 / 10); !status) return status;
   tenants.say("mark");
   tenants.say("pause");
   if (Status status = bare.measure(); !status) return status;
   tenants.child("borrower").say("go");
-  if (Status status = tenants.watch(kSettleNs); !status) return status;
+  if (Status status = tenants.watch(BareRun::kSettleNs); !status) return status;
   tenants.child("owner").say("go");
   const std::int64_t returned = monotonicNs();
   if (Status status = tenants.watch(kFallBackNs); !status) return status;

@@ -55,6 +55,31 @@ BareRates bareRatesOf(const std::vector<double>& measured) {
   return rates;
 }
 
+Result<RoundsPlayed> playRounds(TenantGroup& tenants, BareRun& bare, std::int64_t rounds,
+                                std::int64_t roundNs) {
+  RoundsPlayed played;
+  if (Status status = tenants.warmUp(); !status) return status.error();
+  for (std::int64_t i = 0; i < rounds; i++) {
+    tenants.say("pause");
+    if (Status status = bare.measure(); !status) return status.error();
+    tenants.say("go");
+    if (Status status = tenants.watch(BareRun::kSettleNs); !status) return status.error();
+    const std::int64_t begin = tenants.lastSampleNs();
+    tenants.say("mark");
+    if (Status status = tenants.watch(roundNs); !status) return status.error();
+    tenants.say("mark");
+    played.windows.push_back({begin, tenants.lastSampleNs()});
+  }
+  Result<std::map<std::string, WorkReport>> reports = tenants.finish();
+  if (!reports) return reports.error();
+  played.reports = std::move(*reports);
+  if (Status status = bare.measure(); !status) return status.error();
+  const Result<BareRates> rates = bare.finish();
+  if (!rates) return rates.error();
+  played.rates = *rates;
+  return played;
+}
+
 std::int64_t workPermille(const WorkReport& report, const std::vector<double>& bareRates,
                           std::size_t first, std::size_t end) {
   double done = 0;

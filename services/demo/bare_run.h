@@ -2,7 +2,9 @@
 // What a program does without qgpu, which each share is judged by.
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "runtime/result.h"
@@ -25,6 +27,7 @@ BareRates bareRatesOf(const std::vector<double>& measured);
 class BareRun {
  public:
   static constexpr std::int64_t kMeasureNs = 1'500'000'000;
+  static constexpr std::int64_t kSettleNs = kSecond / 4;  // after a "go", before a round counts
 
   BareRun(TenantHost& node, const TenantSpec& spec);
   // While nobody else uses the device.
@@ -37,6 +40,17 @@ class BareRun {
   std::unique_ptr<Child> child_;
   std::size_t measured_ = 0;
 };
+
+// Rounds of tenants that are busy, each between two measures of the bare program, with a mark of
+// each tenant at its begin and its end.
+struct RoundsPlayed {
+  std::map<std::string, WorkReport> reports;  // by tenant
+  BareRates rates;
+  std::vector<Interval> windows;  // of the rounds, for what the manager counted
+};
+// Ends all of them.
+Result<RoundsPlayed> playRounds(TenantGroup& tenants, BareRun& bare, std::int64_t rounds,
+                                std::int64_t roundNs);
 
 // What a tenant did in its rounds [first, end), in permille of what it does without qgpu around
 // them. Round i lies between its marks 2 * i and 2 * i + 1.

@@ -11,7 +11,7 @@ namespace qgpu::ctl {
 namespace {
 
 // Of what no row of the table is, or more than one command.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kExamples = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kExamples = {{
     {"what-if place", "what-if place --memory 8 --count 20"},
     {"trace record", "trace record --seconds 10 -o trace.json"},
     {"trace list", "trace list 0 --follow"},
@@ -20,6 +20,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kExample
     {"timeline", "timeline --seconds 30 --svg cards.svg"},
     {"audit", "audit --since 1h"},
     {"doctor", "doctor --bundle report.txt"},
+    {"prove", "prove --quick --sign ~/.ssh/id_ed25519"},
     {"certs", "certs init"},
     {"certs init", "certs init --days 1825d"},
     {"certs issue", "certs issue node-7 --san 10.0.0.7"},

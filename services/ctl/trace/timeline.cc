@@ -6,6 +6,7 @@
 
 #include "services/api/commands/schema_names.h"
 #include "services/base/json.h"
+#include "services/base/text.h"
 #include "services/ctl/answers/table.h"
 #include "services/ctl/trace/trace_json.h"
 
@@ -242,20 +243,7 @@ text { fill: #e6edf3; } .axis, .share { fill: #9198a1; }
 )";
 
 std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : toUtf8(printable(text))) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else
-      out += c;
-  }
-  return out;
+  return escapeXml(toUtf8(printable(text)));
 }
 
 std::string fixed(double number) {

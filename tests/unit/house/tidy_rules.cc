@@ -133,8 +133,13 @@ constexpr Room kRooms[] = {
     {"services/replay",
      {"services/replay", "services/api/commands", "services/base", "store/crc32c.h",
       "actors/base/asker.h", "actors/scheduler/scheduler_actor.h", "runtime", "schema"}},
+    {"services/demo/workload", {"services/demo/workload", "runtime"}},
+    {"services/demo", {"services/demo", "services/demo/workload", "services/base", "runtime"}},
+    {"services/prove",
+     {"services/prove", "services/demo", "services/demo/workload", "services/base",
+      "actors/ledger/card_name.h", "runtime"}},
     {"services/ctl",
-     {"services/ctl", "services/kubernetes/device_plugin", "services/kubernetes/pods",
+     {"services/ctl", "services/prove", "services/demo", "services/kubernetes/device_plugin", "services/kubernetes/pods",
       "services/api/join", "services/api/rpc", "services/api/commands", "services/base",
       "services/nvidia_abi", "actors/base/event_kinds.h", "actors/base/event_log.h",
       "actors/base/tenant_variables.h", "actors/ledger/card_name.h", "actors/model.h",
@@ -144,8 +149,6 @@ constexpr Room kRooms[] = {
      {"services/daemons", "services/kubernetes", "services/etcd", "services/replay", "services/api",
       "services/web", "services/attach", "services/guard", "services/cards", "services/base",
       "store", "actors", "runtime", "schema"}},
-    {"services/demo/workload", {"services/demo/workload", "runtime"}},
-    {"services/demo", {"services/demo", "services/demo/workload", "services/base", "runtime"}},
     {"tests/testing", {"tests/testing", "services/base"}},
 };
 
