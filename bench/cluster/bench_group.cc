@@ -74,14 +74,7 @@ double rateOf(const Options& options, std::vector<std::string> store) {
   const auto count = static_cast<std::size_t>(options.nodes);
   const Members nodes(count, {"bench"}, {scheduler.tcp()});
   ClusterClient client(scheduler.rpc(), kConnections);
-  const auto allAlive = [&] {
-    try {
-      return client.alive() == count;
-    } catch (const kj::Exception&) {
-      return false;  // it does not act yet
-    }
-  };
-  if (!testing::eventually(allAlive, kPatience)) die("no nodes");
+  if (client.awaitAlive(count, kPatience) != count) die("no nodes");
   std::vector<double> rates;
   for (std::int64_t i = 0; i < options.rounds; ++i) {
     Submitted seen = client.submit(static_cast<std::size_t>(options.tasks), kWindow);

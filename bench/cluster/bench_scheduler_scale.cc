@@ -80,33 +80,21 @@ struct Report {
   std::string etcd;  // JSON; empty where there is none
 };
 
-// What a scheduler says once it acts: of several it takes a while.
-std::optional<std::size_t> told(std::size_t (ClusterClient::*what)(), ClusterClient& client) {
-  try {
-    return (client.*what)();
-  } catch (const kj::Exception&) {
-    return std::nullopt;
-  }
-}
-
 void awaitAlive(ClusterClient& client, std::size_t nodes) {
-  std::size_t seen = 0;
-  const auto all = [&] {
-    seen = told(&ClusterClient::alive, client).value_or(0);
-    return seen == nodes;
-  };
-  if (!testing::eventually(all, std::chrono::seconds(180))) {
-    die(std::to_string(seen) + " of the nodes have joined");
-  }
+  const std::size_t alive = client.awaitAlive(nodes, std::chrono::seconds(180));
+  if (alive != nodes) die(std::to_string(alive) + " of the nodes have joined");
 }
 
 // The first answer is of all of them.
 void awaitTasks(ClusterClient& client, std::size_t tasks) {
   std::size_t seen = 0;
   const auto answers = [&] {
-    const std::optional<std::size_t> now = told(&ClusterClient::tasks, client);
-    seen = now.value_or(0);
-    return now.has_value();
+    try {
+      seen = client.tasks();
+      return true;
+    } catch (const kj::Exception&) {
+      return false;  // it does not act yet
+    }
   };
   if (!testing::eventually(answers, std::chrono::seconds(60))) die("nobody acts again");
   if (seen != tasks) die("tasks were lost: " + std::to_string(seen));

@@ -36,6 +36,7 @@ struct Options {
   std::int64_t record = 0;            // 1: the scheduler records what it is told and does
 };
 
+constexpr auto kPatience = std::chrono::seconds(60);
 constexpr std::size_t kTasksOfManager = 400;
 constexpr std::size_t kQuietTasks = 200;   // one at a time
 
@@ -79,7 +80,7 @@ struct Figures {
 
 template <typename Condition>
 void await(Condition condition, const char* what) {
-  if (!testing::eventually(condition, std::chrono::seconds(60))) die(std::string("no ") + what);
+  if (!testing::eventually(condition, kPatience)) die(std::string("no ") + what);
 }
 
 double microsEach(Nanos used, std::size_t count) {
@@ -90,7 +91,7 @@ double microsEach(Nanos used, std::size_t count) {
 Figures measure(const Options& options, const OwnScheduler& scheduler, std::size_t nodes,
                 std::size_t tasks, const OwnManagers* managers) {
   ClusterClient client(scheduler.rpc(), static_cast<std::size_t>(options.connections));
-  await([&] { return client.alive() == nodes; }, "nodes: they do not join");
+  if (client.awaitAlive(nodes, kPatience) != nodes) die("no nodes: they do not join");
   Figures figures;
   const auto window = static_cast<std::size_t>(options.window);
   for (std::int64_t i = 0; i < options.rounds; ++i) {

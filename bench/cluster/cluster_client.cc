@@ -7,6 +7,7 @@
 
 #include "runtime/loop.h"
 #include "services/base/net/dial.h"
+#include "tests/testing/eventually.h"
 
 namespace qgpu::bench {
 
@@ -104,8 +105,18 @@ kj::Promise<void> ClusterClient::eraseNext(Work& work, Line& line) {
       .then([this, &work, &line]() { return eraseNext(work, line); });
 }
 
-std::size_t ClusterClient::alive() {
-  return lines_[0]->scheduler.infoRequest().send().wait(io_.waitScope).getInfo().getAlive();
+std::size_t ClusterClient::awaitAlive(std::size_t nodes, std::chrono::seconds patience) {
+  std::size_t alive = 0;
+  const auto all = [&] {
+    try {
+      alive = lines_[0]->scheduler.infoRequest().send().wait(io_.waitScope).getInfo().getAlive();
+    } catch (const kj::Exception&) {
+      alive = 0;
+    }
+    return alive == nodes;
+  };
+  testing::eventually(all, patience);
+  return alive;
 }
 
 std::size_t ClusterClient::tasks() {

@@ -5,6 +5,7 @@
 
 #include <capnp/rpc-twoparty.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -39,9 +40,10 @@ class ClusterClient {
   Submitted submit(std::size_t count, std::size_t window);
   // Asks for the end of these, `window` at a time; returns when all were asked.
   void erase(const std::vector<std::uint64_t>& tasks, std::size_t window);
-  // Of the cluster: nodes alive and tasks.
-  std::size_t alive();
-  std::size_t tasks();
+  // How many nodes are alive: as soon as it is `nodes`, else after `patience`. One of several
+  // schedulers takes a while until it acts, and has none before.
+  std::size_t awaitAlive(std::size_t nodes, std::chrono::seconds patience);
+  std::size_t tasks();  // of the cluster; throws kj::Exception where the scheduler does not act
 
  private:
   struct Line {
