@@ -7,7 +7,6 @@
 
 #include "services/ctl/answers/client.h"
 #include "services/ctl/answers/table.h"
-#include "services/demo/children.h"
 #include "services/prove/page.h"
 #include "services/prove/prove.h"
 
@@ -18,7 +17,7 @@ constexpr int kInterrupted = 130;
 
 int failed(const Error& error, const Options& options) {
   std::fprintf(stderr, "qgpuctl: %s\n", printable(error.message).c_str());
-  if (demo::interrupted()) return kInterrupted;
+  if (prove::wasStopped()) return kInterrupted;
   const bool away = error.code == ErrorCode::Unavailable && options.prove.verify.empty();
   return static_cast<int>(away ? Exit::NoDaemon : Exit::Refused);
 }

@@ -8,8 +8,8 @@
 
 #include "runtime/result.h"
 #include "services/demo/acts.h"
-#include "services/demo/bare_run.h"
-#include "services/demo/tenant_group.h"
+#include "services/demo/tenants/bare_run.h"
+#include "services/demo/tenants/tenant_group.h"
 
 namespace qgpu::demo {
 

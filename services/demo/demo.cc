@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "services/demo/acts.h"
-#include "services/demo/children.h"
 #include "services/demo/demo_options.h"
-#include "services/demo/machine_use.h"
 #include "services/demo/private_node.h"
 #include "services/demo/result_sheet.h"
+#include "services/demo/tenants/children.h"
+#include "services/demo/tenants/machine_use.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "runtime/result.h"
-#include "services/demo/tenant_host.h"
+#include "services/demo/tenants/tenant_host.h"
 
 namespace qgpu::demo {
 

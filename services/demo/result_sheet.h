@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "services/demo/statistics.h"
-#include "services/demo/timeline.h"
+#include "services/demo/tenants/statistics.h"
+#include "services/demo/tenants/timeline.h"
 
 namespace qgpu::demo {
 

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <utility>
 
-#include "services/demo/acts.h"
+#include "services/demo/tenants/hybrid_stamps.h"
 #include "services/demo/workload/clock.h"
 
 namespace qgpu::prove {
@@ -53,10 +53,9 @@ TenantSpec online(const Bench& bench, double least, double most) {
   const double idleMs = static_cast<double>(bench.onlineIdleNs) / 1e6;
   TenantSpec spec = busyTenant(ours("online"), 0, "1");
   spec.tenantClass = TenantClass::Online;
-  spec.work.insert(spec.work.end(),
-                   {"--mode=bursts", "--burst-kernels=1",
-                    "--idle-ms=" + std::to_string(idleMs * least) + ".." +
-                        std::to_string(idleMs * most)});
+  spec.work.insert(spec.work.end(), {"--mode=bursts", "--burst-kernels=1",
+                                     "--idle-ms=" + std::to_string(idleMs * least) + ".." +
+                                         std::to_string(idleMs * most)});
   return spec;
 }
 

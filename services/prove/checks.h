@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "services/demo/bare_run.h"
+#include "services/demo/tenants/bare_run.h"
 #include "services/prove/judge.h"
 
 namespace qgpu::prove {

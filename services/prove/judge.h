@@ -11,8 +11,10 @@
 
 namespace qgpu::prove {
 
-// Work done may be this far from the share that is wanted, of it.
+// Work done may be this far from the share that is wanted, of it; and below it by so much where the
+// task had the card for its share of the time: changes between tasks cost the rest.
 inline constexpr std::int64_t kShareErrorPermille = 30;
+inline constexpr std::int64_t kShareLostPermille = 100;
 // From online's submit to its kernel running, where offline is stopped for it.
 inline constexpr std::int64_t kStartP50UsMax = 1'000;
 inline constexpr std::int64_t kStartP99UsMax = 3'000;
@@ -20,8 +22,10 @@ inline constexpr std::int64_t kStartP99UsMax = 3'000;
 // longer than alone.
 inline constexpr std::int64_t kKernelsInFlight = 2;
 inline constexpr std::int64_t kKernelSlowerPermille = 100;
-// The release may be this far from online's idle time, of it.
+// The release may be this far from online's idle time, of it. A program sees it once a group of its
+// kernel's items has ended, so its p99 has more.
 inline constexpr std::int64_t kReleaseErrorPermille = 50;
+inline constexpr std::int64_t kReleaseP99ErrorPermille = 100;
 // Fewer make no distribution.
 inline constexpr std::size_t kBurstsMin = 10;
 // From a kill to the end of the task.
@@ -37,8 +41,8 @@ Promise judgeQuota(const Result<QuotaFigures>& measured);
 
 struct ShareFigures {
   std::int64_t wantedPermille = 0;
-  std::int64_t workPermille = 0;     // done, of a bare run in the same minutes
-  std::int64_t accountPermille = 0;  // as the manager counted time
+  std::int64_t workPermille = 0;       // done, of a bare run in the same minutes
+  std::int64_t accountPermille = 0;    // as the manager counted time
   std::int64_t bareApartPermille = 0;  // how far the bare runs lay apart themselves
   std::int64_t wrongItems = 0;
 };
@@ -82,8 +86,8 @@ struct KillFigures {
 Promise judgeKill(KillAt at, const Result<KillFigures>& measured);
 
 struct EscapeFigures {
-  std::string isolation;     // what the manager calls it: "library", "guarded"
-  std::int64_t kernels = 0;  // that a program without the library computed on the card
+  std::string isolation;         // what the manager calls it: "library", "guarded"
+  std::int64_t kernels = 0;      // that a program without the library computed on the card
   std::int64_t beyondBytes = 0;  // of memory that it had above its task's quota
   std::int64_t exit = 0;
 };

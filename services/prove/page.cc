@@ -132,6 +132,7 @@ double heightOf(std::int64_t us) {
 }  // namespace
 
 std::string latencySvg(const Report& report) {
+  if (report.curves.empty()) return "";
   Picture picture("From online's submit to its kernel running, of all bursts");
   constexpr std::pair<std::int64_t, const char*> kLines[] = {
       {10, "10 us"},     {100, "100 us"},     {1'000, "1 ms"},
@@ -155,8 +156,7 @@ std::string latencySvg(const Report& report) {
       points.emplace_back(xOf(i), heightOf(curve.us[i]));
     }
     picture.curve(colour, points);
-    picture.legend(place++, colour,
-                   "behind kernels of " + std::to_string(curve.kernelMs) + " ms");
+    picture.legend(place++, colour, "behind kernels of " + std::to_string(curve.kernelMs) + " ms");
   }
   return std::move(picture).done();
 }
@@ -164,12 +164,14 @@ std::string latencySvg(const Report& report) {
 std::string sharesSvg(const Report& report) {
   Picture picture("Shares of the card: wanted, done, counted");
   constexpr std::pair<const char*, const char*> kBars[] = {
-      {"wanted_permille", "wanted"}, {"work_permille", "work done"},
+      {"wanted_permille", "wanted"},
+      {"work_permille", "work done"},
       {"account_permille", "time that the manager counted"}};
   std::vector<const Promise*> shares;
   for (const Promise& promise : report.promises) {
     if (promise.figure("wanted_permille") != nullptr) shares.push_back(&promise);
   }
+  if (shares.empty()) return "";
   const auto yOf = [](std::int64_t permille) {
     const double part = static_cast<double>(std::clamp<std::int64_t>(permille, 0, 1'050)) / 1'050;
     return kTop + kPlotHigh * (1 - part);
@@ -178,7 +180,7 @@ std::string sharesSvg(const Report& report) {
     picture.line("grid", kLeft, yOf(permille), kWide - kRight, yOf(permille));
     picture.text(kLeft - 8, yOf(permille) + 4, std::to_string(permille / 10) + " %", "end");
   }
-  const double room = kPlotWide / static_cast<double>(std::max<std::size_t>(1, shares.size()));
+  const double room = kPlotWide / static_cast<double>(shares.size());
   for (std::size_t i = 0; i < shares.size(); i++) {
     const double from = kLeft + room * (static_cast<double>(i) + 0.15);
     for (std::size_t b = 0; b < std::size(kBars); b++) {
@@ -196,30 +198,32 @@ std::string sharesSvg(const Report& report) {
 }
 
 std::string pageOf(const Report& report) {
-  std::string out = "# Isolation report: " + plain(report.head.model) + "\n\n" +
-                    countsOf(report) +
-                    " on this card and driver. Each verdict was measured in this one run; what "
-                    "could not be measured is not proven. It holds for what the table names, and "
-                    "for nothing else.\n\n" +
-                    headTable(report.head) + "\nMade by " + code(report.head.command) +
-                    ".\n\n## Promises\n\n| promise | verdict | why | figures |\n|---|---|---|---|\n";
+  std::string out =
+      "# Isolation report: " + plain(report.head.model) + "\n\n" + countsOf(report) +
+      " on this card and driver. Each verdict was measured in this one run; what "
+      "could not be measured is not proven. It holds for what the table names, and "
+      "for nothing else.\n\n" +
+      headTable(report.head) + "\nMade by " + code(report.head.command) +
+      ".\n\n## Promises\n\n| promise | verdict | why | figures |\n|---|---|---|---|\n";
   for (const Promise& promise : report.promises) {
     out += "| " + plain(promise.says) + " (" + code(promise.id) + ") | **" +
            std::string(nameOf(promise.verdict)) + "** | " + plain(promise.why) + " | " +
            figuresText(promise) + " |\n";
   }
   if (!report.curves.empty()) {
-    out += "\n## How soon online begins\n\nThe dashed line is what is promised of 99 of 100 "
-           "bursts.\n\n![From online's submit to its kernel running](" +
-           std::string(kLatencyPicture) + ")\n";
+    out +=
+        "\n## How soon online begins\n\nThe dashed line is what is promised of 99 of 100 "
+        "bursts.\n\n![From online's submit to its kernel running](" +
+        std::string(kLatencyPicture) + ")\n";
   }
   const bool shares = std::ranges::any_of(report.promises, [](const Promise& promise) {
     return promise.figure("wanted_permille") != nullptr;
   });
   if (shares) {
-    out += "\n## Shares, wanted and got\n\nWork done is counted by the programs, of what the same "
-           "program did without qgpu just before and after.\n\n![Shares](" +
-           std::string(kSharesPicture) + ")\n";
+    out +=
+        "\n## Shares, wanted and got\n\nWork done is counted by the programs, of what the same "
+        "program did without qgpu just before and after.\n\n![Shares](" +
+        std::string(kSharesPicture) + ")\n";
   }
   out += "\n## Once more\n\n| promise | command |\n|---|---|\n";
   for (const Promise& promise : report.promises) {

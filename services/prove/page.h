@@ -12,7 +12,9 @@ inline constexpr const char* kLatencyPicture = "latency.svg";
 inline constexpr const char* kSharesPicture = "shares.svg";
 
 std::string pageOf(const Report& report);
-// How soon online began, over all bursts, behind each length of kernels; on a scale of powers of 10.
+// Pictures; empty where nothing of it was measured.
+// How soon online began, over all bursts, behind each length of kernels; on a scale of powers
+// of 10.
 std::string latencySvg(const Report& report);
 // The share that was wanted, the work that was done, and the time that the manager counted.
 std::string sharesSvg(const Report& report);

@@ -10,7 +10,7 @@
 
 #include "actors/ledger/card_name.h"
 #include "services/base/wall_time.h"
-#include "services/demo/machine_use.h"
+#include "services/demo/tenants/machine_use.h"
 #include "services/prove/checks.h"
 #include "services/prove/page.h"
 #include "services/prove/signature.h"
@@ -188,7 +188,8 @@ Status mayMeasure(CardHost& host) {
   if (host.card().state != "ready") {
     return fail(ErrorCode::Conflict, "card " + card + " is " + host.card().state +
                                          ", and the programs of the report would find no room: "
-                                         "qgpuctl uncordon " + card);
+                                         "qgpuctl uncordon " +
+                                         card);
   }
   const Result<std::string> others = host.others();
   if (!others) return others.error();
@@ -278,29 +279,35 @@ Result<Report> prove(const ProveOptions& options, const ProveSetting& setting) {
 
   utsname kernel{};
   ::uname(&kernel);
-  const demo::MachineUse use =
-      demo::MachineUse::between(before, demo::MachineUse::count());
-  report.head = {card->id,          card->model,       card->backend,
-                 *driver,           kernel.release,    settings->version,
-                 kernel.nodename,   rfc3339(unixMsNow()), card->suspend,
-                 card->isolation,   settings->realtime, report.head.clock,
+  const demo::MachineUse use = demo::MachineUse::between(before, demo::MachineUse::count());
+  report.head = {card->id,           card->model,        card->backend,      *driver,
+                 kernel.release,     settings->version,  kernel.nodename,    rfc3339(unixMsNow()),
+                 card->suspend,      card->isolation,    settings->realtime, report.head.clock,
                  commandOf(options), use.othersPermille, use.stolenPermille};
   return report;
+}
+
+bool wasStopped() {
+  return demo::interrupted();
 }
 
 Result<std::string> writeReport(const ProveOptions& options, const Report& report) {
   const fs::path folder = options.folder;
   std::error_code error;
-  fs::create_directories(folder, error);
+  fs::create_directories(folder, error);  // which may hold another report
   const fs::path json = folder / "report.json";
   const std::pair<fs::path, std::string> files[] = {{json, jsonOf(report)},
                                                     {folder / "report.md", pageOf(report)},
                                                     {folder / kLatencyPicture, latencySvg(report)},
                                                     {folder / kSharesPicture, sharesSvg(report)}};
   for (const auto& [path, text] : files) {
-    if (Status written = writeFile(path, text); !written) return written.error();
+    if (text.empty()) {
+      fs::remove(path, error);
+    } else if (Status written = writeFile(path, text); !written) {
+      return written.error();
+    }
   }
-  fs::remove(json.string() + ".sig", error);  // of another report
+  fs::remove(json.string() + ".sig", error);
   if (!options.key.empty()) {
     if (Status is = sign(json, options.key); !is) return is.error();
   }

@@ -36,6 +36,9 @@ struct ProveSetting {
 // that is not proven.
 Result<Report> prove(const ProveOptions& options, const ProveSetting& setting);
 
+// Whether SIGINT or SIGTERM stopped it.
+bool wasStopped();
+
 // Writes report.json, report.md and its pictures, and signs the first where options say so; the
 // path of report.json, absolute.
 Result<std::string> writeReport(const ProveOptions& options, const Report& report);

@@ -1,5 +1,6 @@
 #include "services/prove/signature.h"
 
+#include <algorithm>
 #include <errno.h>
 #include <fcntl.h>
 #include <filesystem>
@@ -52,7 +53,10 @@ Result<Ran> runKeygen(std::vector<std::string> words, const std::string& input) 
   while (::waitpid(child, &raw, 0) < 0 && errno == EINTR) {
   }
   ran.status = WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+  // In a sentence of ours, on one line.
+  std::erase(ran.said, '\r');
   while (!ran.said.empty() && ran.said.back() == '\n') ran.said.pop_back();
+  std::ranges::replace(ran.said, '\n', ' ');
   return ran;
 }
 
@@ -78,22 +82,23 @@ Result<std::string> signerOf(const std::string& file, const std::string& allowed
     return fail(ErrorCode::NotFound,
                 "there is no " + signature + ", which `prove --sign KEY` writes beside a report");
   }
-  const Result<Ran> found = runKeygen(
-      {"-Y", "find-principals", "-s", signature, "-f", allowedSigners}, "/dev/null");
+  const Result<Ran> found =
+      runKeygen({"-Y", "find-principals", "-s", signature, "-f", allowedSigners}, "/dev/null");
   if (!found) return found.error();
-  const std::string signer = found->said.substr(0, found->said.find('\n'));
+  const std::string signer = found->said.substr(0, found->said.find(' '));
   if (found->status != 0) {
-    return fail(ErrorCode::Denied, "nobody in " + allowedSigners + " made " + signature + ": " +
-                                       found->said);
+    return fail(ErrorCode::Denied,
+                "nobody in " + allowedSigners + " made " + signature + ": " + found->said);
   }
-  const Result<Ran> checked = runKeygen({"-Y", "verify", "-f", allowedSigners, "-I", signer, "-n",
-                                         kNamespace, "-s", signature},
-                                        file);
+  const Result<Ran> checked = runKeygen(
+      {"-Y", "verify", "-f", allowedSigners, "-I", signer, "-n", kNamespace, "-s", signature},
+      file);
   if (!checked) return checked.error();
   if (checked->status == 0) return signer;
   return fail(ErrorCode::Corrupt, file + " is not what " + signer +
                                       " signed: it was changed since, or the signature is of "
-                                      "another file (" + checked->said + ")");
+                                      "another file (" +
+                                      checked->said + ")");
 }
 
 }  // namespace qgpu::prove

@@ -77,14 +77,10 @@ std::map<std::string, Setter> valued(WorkOptions& options) {
 }
 
 std::map<std::string, bool*> switches(WorkOptions& options) {
-  return {{"--calibrate", &options.calibrate},
-          {"--describe", &options.describe},
-          {"--control", &options.control},
-          {"--progress", &options.watchProgress},
-          {"--json", &options.json},
-          {"--verify", &options.verify},
-          {"--help", &options.help},
-          {"-h", &options.help}};
+  return {{"--calibrate", &options.calibrate}, {"--describe", &options.describe},
+          {"--control", &options.control},     {"--progress", &options.watchProgress},
+          {"--json", &options.json},           {"--verify", &options.verify},
+          {"--help", &options.help},           {"-h", &options.help}};
 }
 
 }  // namespace

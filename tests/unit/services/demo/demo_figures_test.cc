@@ -6,10 +6,11 @@
 #include "services/demo/act_common.h"
 #include "services/demo/acts.h"
 #include "services/demo/demo_options.h"
-#include "services/demo/machine_use.h"
 #include "services/demo/result_sheet.h"
-#include "services/demo/statistics.h"
-#include "services/demo/timeline.h"
+#include "services/demo/tenants/hybrid_stamps.h"
+#include "services/demo/tenants/machine_use.h"
+#include "services/demo/tenants/statistics.h"
+#include "services/demo/tenants/timeline.h"
 #include "services/demo/workload/work_report.h"
 
 namespace qgpu::demo::demo_figures_test {

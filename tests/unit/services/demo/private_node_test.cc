@@ -11,8 +11,8 @@
 #include <thread>
 #include <unistd.h>
 
-#include "services/demo/children.h"
-#include "services/demo/node_client.h"
+#include "services/demo/tenants/children.h"
+#include "services/demo/tenants/node_client.h"
 #include "tests/testing/temp_folder.h"
 
 namespace qgpu::demo::private_node_test {

@@ -7,8 +7,10 @@ namespace qgpu::prove {
 
 inline Report exampleReport() {
   Report report;
-  report.head = {"opencl-0", "CPU",  "opencl",  "3.1",     "6.1.0", "0.1.0", "host", "2026-01-02T03:04:05Z",
-                 "freeze",   "library", "fifo", "monotonic", "qgpuctl prove", 12, 3};
+  report.head = {"opencl-0",      "CPU",     "opencl", "3.1",
+                 "6.1.0",         "0.1.0",   "host",   "2026-01-02T03:04:05Z",
+                 "freeze",        "library", "fifo",   "monotonic",
+                 "qgpuctl prove", 12,        3};
   report.promises = {
       judgeShare(300, ShareFigures{300, 304, 300, 20, 0}),
       judgeEscape(EscapeFigures{"library", 40, 1 << 20, 0}),

@@ -28,10 +28,21 @@ TEST(Judge, AShareMayBeThreePercentOfItselfAway) {
   };
   EXPECT_EQ(share(600 - 18), Verdict::Proven);
   EXPECT_EQ(share(600 + 18), Verdict::Proven);
-  EXPECT_EQ(share(600 - 19), Verdict::NotProven);
+  EXPECT_NE(share(600 - 19), Verdict::Proven);
   EXPECT_EQ(share(600 + 19), Verdict::NotProven);
   EXPECT_EQ(judgeShare(600, ShareFigures{600, 600, 600, 0, 1}).verdict, Verdict::NotProven)
       << "an item was wrong";
+}
+
+TEST(Judge, AShareOfTheTimeWithoutItsWorkIsWeaker) {
+  const auto share = [](std::int64_t work, std::int64_t account) {
+    return judgeShare(600, ShareFigures{600, work, account, 0, 0}).verdict;
+  };
+  EXPECT_EQ(share(540, 600), Verdict::Weaker);
+  EXPECT_EQ(share(540, 582), Verdict::Weaker);
+  EXPECT_EQ(share(539, 600), Verdict::NotProven);
+  EXPECT_EQ(share(540, 581), Verdict::NotProven) << "nor did it have the time";
+  EXPECT_EQ(share(619, 600), Verdict::NotProven) << "too much is never a cost";
 }
 
 TEST(Judge, AShareIsJudgedByTheWorkAndNotByTheManagersAccount) {
@@ -68,15 +79,17 @@ TEST(Judge, BehindGatesAloneOnlineWaitsForKernelsAndThatIsWeaker) {
 }
 
 TEST(Judge, AReleaseIsNearTheIdleTimeOnBothSides) {
-  const auto release = [](std::int64_t us) {
-    return judgeRelease(
-               ReleaseFigures{100'000, std::vector<std::int64_t>(kBurstsMin, us), 0, 0, 0})
-        .verdict;
+  const auto release = [](std::int64_t us, std::int64_t last) {
+    std::vector<std::int64_t> seen(kBurstsMin, us);
+    seen.back() = last;
+    return judgeRelease(ReleaseFigures{100'000, seen, 0, 0, 0}).verdict;
   };
-  EXPECT_EQ(release(95'000), Verdict::Proven);
-  EXPECT_EQ(release(105'000), Verdict::Proven);
-  EXPECT_EQ(release(94'999), Verdict::NotProven);
-  EXPECT_EQ(release(105'001), Verdict::NotProven);
+  EXPECT_EQ(release(95'000, 95'000), Verdict::Proven);
+  EXPECT_EQ(release(105'000, 105'000), Verdict::Proven);
+  EXPECT_EQ(release(94'999, 94'999), Verdict::NotProven);
+  EXPECT_EQ(release(105'001, 105'001), Verdict::NotProven);
+  EXPECT_EQ(release(100'000, 110'000), Verdict::Proven);
+  EXPECT_EQ(release(100'000, 110'001), Verdict::NotProven);
 }
 
 TEST(Judge, AReleaseThatTheManagerAloneSawIsWeaker) {
@@ -127,9 +140,14 @@ TEST(Judge, AnEscapeIsWeakerByTheLibraryAndABreachOfAGuard) {
 
 TEST(Judge, WhatCouldNotRunIsNotProvenAndSaysWhy) {
   const Error why = fail(ErrorCode::Unavailable, "no memory was left");
-  const Promise all[] = {judgeQuota(why),   judgeShare(300, why),           judgeLatency(1, why),
-                         judgeRelease(why), judgeResume(why),               judgeEscape(why),
-                         judgeKill(KillAt::Held, why), judgeKill(KillAt::Holds, why)};
+  const Promise all[] = {judgeQuota(why),
+                         judgeShare(300, why),
+                         judgeLatency(1, why),
+                         judgeRelease(why),
+                         judgeResume(why),
+                         judgeEscape(why),
+                         judgeKill(KillAt::Held, why),
+                         judgeKill(KillAt::Holds, why)};
   for (const Promise& promise : all) {
     EXPECT_EQ(promise.verdict, Verdict::NotProven) << promise.id;
     EXPECT_NE(promise.why.find("no memory was left"), std::string::npos) << promise.id;

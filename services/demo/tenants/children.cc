@@ -1,4 +1,4 @@
-#include "services/demo/children.h"
+#include "services/demo/tenants/children.h"
 
 #include <algorithm>
 #include <atomic>

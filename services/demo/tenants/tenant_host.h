@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "runtime/result.h"
-#include "services/demo/children.h"
-#include "services/demo/node_client.h"
-#include "services/demo/timeline.h"
+#include "services/demo/tenants/children.h"
+#include "services/demo/tenants/node_client.h"
+#include "services/demo/tenants/timeline.h"
 #include "services/demo/workload/work_report.h"
 
 namespace qgpu::demo {

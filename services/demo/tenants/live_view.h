@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "services/demo/children.h"
-#include "services/demo/timeline.h"
+#include "services/demo/tenants/children.h"
+#include "services/demo/tenants/timeline.h"
 
 namespace qgpu::demo {
 

@@ -1,4 +1,4 @@
-#include "services/demo/tenant_host.h"
+#include "services/demo/tenants/tenant_host.h"
 
 #include <charconv>
 #include <functional>
@@ -67,9 +67,8 @@ std::vector<std::string> TenantHost::workCommand(const TenantSpec& spec) const {
 
 std::unique_ptr<Child> TenantHost::start(const TenantSpec& spec) {
   std::vector<std::string> command = {
-      binDir_ + "/qgpuctl", "--socket", socket(),   "run",
-      "--name",             spec.name,  "--class",  className(spec.tenantClass),
-      "--memory",           spec.memory};
+      binDir_ + "/qgpuctl",        "--socket", socket(),   "run", "--name", spec.name, "--class",
+      className(spec.tenantClass), "--memory", spec.memory};
   if (spec.tenantClass != TenantClass::Online) {
     append(command, {"--core", std::to_string(spec.corePercent)});
   }
@@ -89,9 +88,9 @@ std::unique_ptr<Child> TenantHost::startBare(const TenantSpec& spec) {
 std::unique_ptr<Child> TenantHost::screen(const std::string& title) const {
   // In the background, to set the terminal's modes would stop it.
   if (!isTerminal(STDOUT_FILENO) || tcgetpgrp(STDOUT_FILENO) != getpgrp()) return nullptr;
-  return std::make_unique<Child>(
-      std::vector<std::string>{binDir_ + "/qgpuctl", "--socket", socket(), "top", "--interval",
-                               kScreenInterval, "--title", title});
+  return std::make_unique<Child>(std::vector<std::string>{binDir_ + "/qgpuctl", "--socket",
+                                                          socket(), "top", "--interval",
+                                                          kScreenInterval, "--title", title});
 }
 
 Result<WorkReport> finishWork(Child& child, const std::string& name) {

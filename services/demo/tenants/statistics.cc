@@ -1,4 +1,4 @@
-#include "services/demo/statistics.h"
+#include "services/demo/tenants/statistics.h"
 
 #include <algorithm>
 

@@ -1,11 +1,11 @@
-#include "services/demo/machine_use.h"
+#include "services/demo/tenants/machine_use.h"
 
 #include <algorithm>
 #include <sstream>
 #include <sys/times.h>
 #include <vector>
 
-#include "services/demo/children.h"
+#include "services/demo/tenants/children.h"
 
 namespace qgpu::demo {
 

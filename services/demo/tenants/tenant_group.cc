@@ -1,4 +1,4 @@
-#include "services/demo/tenant_group.h"
+#include "services/demo/tenants/tenant_group.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "services/demo/live_view.h"
+#include "services/demo/tenants/live_view.h"
 
 #include <cstdio>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "services/demo/bare_run.h"
+#include "services/demo/tenants/bare_run.h"
 
 #include <algorithm>
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "runtime/result.h"
-#include "services/demo/live_view.h"
-#include "services/demo/tenant_host.h"
-#include "services/demo/statistics.h"
+#include "services/demo/tenants/live_view.h"
+#include "services/demo/tenants/statistics.h"
+#include "services/demo/tenants/tenant_host.h"
 
 namespace qgpu::demo {
 

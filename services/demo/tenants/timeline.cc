@@ -1,4 +1,4 @@
-#include "services/demo/timeline.h"
+#include "services/demo/tenants/timeline.h"
 
 #include <algorithm>
 #include <string_view>

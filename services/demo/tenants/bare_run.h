@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/result.h"
-#include "services/demo/tenant_group.h"
+#include "services/demo/tenants/tenant_group.h"
 
 namespace qgpu::demo {
 

@@ -1,4 +1,4 @@
-#include "services/demo/node_client.h"
+#include "services/demo/tenants/node_client.h"
 
 #include <poll.h>
 #include <simdjson.h>
@@ -74,9 +74,9 @@ Result<TaskSnapshot> parseTasks(const std::string& json) {
   TaskSnapshot snapshot;
   for (const element entry : *entries) {
     snapshot.tasks.push_back({integer(entry, "id"), text(entry, "card"), text(entry, "name"),
-                              text(entry, "class"), text(entry, "state"), integer(entry, "used_ns"), integer(entry, "gpu_ns"),
-                              integer(entry, "held_ns"), integer(entry, "launches"),
-                              integer(entry, "turns")});
+                              text(entry, "class"), text(entry, "state"), integer(entry, "used_ns"),
+                              integer(entry, "gpu_ns"), integer(entry, "held_ns"),
+                              integer(entry, "launches"), integer(entry, "turns")});
   }
   return snapshot;
 }
