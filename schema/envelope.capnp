@@ -220,6 +220,7 @@ struct Request {                        # one question or order from a client
     trace @23 :TraceQuery;              # what a card did
     limits @24 :Void;
     save @25 :Void;                     # a copy of all rows: permitted and audited like a snapshot
+    report @26 :ReportPlace;            # where the newest report of a card lies
   }
   peerName @18 :Text;                   # common name of a TLS peer's certificate; else empty
 }
@@ -227,6 +228,7 @@ struct TraceQuery {                     # after this number; of an entry that ne
   card @0 :Text;                        # oldest on, since the manager was started anew
   since @1 :UInt64;
 }
+struct ReportPlace { card @0 :Text; path @1 :Text; }             # card: id or index
 struct PolicyRequest { card @0 :Text; policy @1 :T.Policy; }   # card: id, index or "all"
 
 struct Reply {

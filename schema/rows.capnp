@@ -38,6 +38,7 @@ struct CardRow {
   cordoned @2 :Bool;
   policyChosen @3 :Bool;       # false: the policy of the daemon's flag applies, not the stored one
   draining @4 :Bool;           # cordoned, and whoever is on it is being evicted
+  report @5 :Text;             # where its newest report lies
 }
 
 struct TaskRow {

@@ -102,6 +102,7 @@ struct CardStatus {
   settleCount @23 :UInt64;
   preemptTimes @24 :LatencyTimes;
   releaseTimes @25 :LatencyTimes;
+  report @26 :Text;            # where the newest report of `qgpuctl prove` lies; empty: none
 }
 
 struct LatencyTimes {          # since the manager's start

@@ -103,6 +103,9 @@ inline constexpr EventKindEntry kEventKinds[] = {
     {"card-uncordoned", EventTeller::Node, "A card takes tasks again.", ""},
     {"card-draining", EventTeller::Node, "A card takes no new tasks, and those on it end.",
      "Afterwards: `qgpuctl uncordon CARD`."},
+    {"report-kept", EventTeller::Node,
+     "A report of what holds on a card was made, or put elsewhere. The text has where it lies.",
+     ""},
     {"policy-changed", EventTeller::Node, "Cards are shared in another way from now on.", ""},
 
     {"stood-down", EventTeller::Scheduler,

@@ -143,6 +143,7 @@ ChangeOwner& NodeActor::ownerOf(const NodeChange& change) {
       return life_;
     case NodeChange::Kind::Policy:
     case NodeChange::Kind::Mark:
+    case NodeChange::Kind::Report:
       return cards_;
     case NodeChange::Kind::Term:
       return numbers_;

@@ -59,6 +59,7 @@ void NodeCards::loadCard(std::uint64_t key, schema::CardRow::Reader row) {
     cards_[*card].policyChosen = true;
     ledger_.choosePolicy(*card, readPolicy(row.getPolicy()));
   }
+  if (row.getReport().size() > 0) cards_[*card].proved = text(row.getReport());
   if (row.getCordoned()) ledger_.mark(*card, CardMark::Cordoned);
   if (row.getDraining()) ledger_.mark(*card, CardMark::Draining);
 }
@@ -67,6 +68,7 @@ void NodeCards::loadCard(std::uint64_t key, schema::CardRow::Reader row) {
 
 Result<Need> NodeCards::check(NodeChange& change) {
   if (change.kind == NodeChange::Kind::Mark) return checkMark(change);
+  if (change.kind == NodeChange::Kind::Report) return checkReport(change);
   if (Status may = checkPolicy(change); !may) return may.error();
   return Need::Commit;
 }
@@ -108,10 +110,25 @@ Result<Need> NodeCards::checkMark(NodeChange& change) {
   return Need::Commit;
 }
 
+Result<Need> NodeCards::checkReport(NodeChange& change) const {
+  Result<std::size_t> card = ledger_.findCard(change.cardText);
+  if (!card) return card.error();
+  if (!change.text.starts_with('/') || change.text.size() > kReportPathMax) {
+    return fail(ErrorCode::InvalidArgument,
+                "\"" + change.text.substr(0, kNameMax) + "\" is no path of a report: from /, of at "
+                "most " + std::to_string(kReportPathMax) + " bytes");
+  }
+  change.cards = {*card};
+  change.tells("report-kept", 0, facts(*card).id, change.text);
+  return Need::Commit;
+}
+
 void NodeCards::persist(const NodeChange& change, Turn& turn) {
   const bool isPolicy = change.kind == NodeChange::Kind::Policy;
+  const bool isMark = change.kind == NodeChange::Kind::Mark;
+  const bool isReport = change.kind == NodeChange::Kind::Report;
   for (const std::size_t card : change.cards) {
-    const CardMark mark = isPolicy ? ledger_.mark(card) : change.mark;
+    const CardMark mark = isMark ? change.mark : ledger_.mark(card);
     const Card& now = cards_[card];
     for (std::size_t old = 1; old < now.rowKeys.size(); ++old) {
       turn.persist({RowKind::Card, now.rowKeys[old]},
@@ -124,6 +141,7 @@ void NodeCards::persist(const NodeChange& change, Turn& turn) {
       stored.setPolicyChosen(isPolicy || now.policyChosen);
       stored.setCordoned(mark != CardMark::Ready);
       stored.setDraining(mark == CardMark::Draining);
+      stored.setReport(isReport ? change.text : now.proved);
     });
   }
 }
@@ -131,8 +149,16 @@ void NodeCards::persist(const NodeChange& change, Turn& turn) {
 void NodeCards::apply(const NodeChange& change, Turn&) {
   if (change.kind == NodeChange::Kind::Mark)
     applyMark(change);
+  else if (change.kind == NodeChange::Kind::Report)
+    applyReport(change);
   else
     applyPolicy(change);
+}
+
+void NodeCards::applyReport(const NodeChange& change) {
+  cards_[change.cards.front()].proved = change.text;
+  node_.replyDone(change.asker, "the newest report of " + facts(change.cards.front()).id +
+                                    " lies at " + change.text);
 }
 
 void NodeCards::applyPolicy(const NodeChange& change) {
@@ -271,6 +297,7 @@ void NodeCards::write(std::size_t card, schema::CardStatus::Builder builder) con
   if (mark == CardMark::Draining && use.tasks != 0) state = schema::CardState::DRAINING;
   builder.setState(state);
   builder.setPolicy(word(ledger_.policy(card)));
+  builder.setReport(cards_[card].proved);
   builder.setTenancy(word(ledger_.tenancy(card)));
   builder.setTasks(use.tasks);
   builder.setMemBound(static_cast<std::uint64_t>(use.memBound.value));

@@ -39,7 +39,7 @@ class NodeCards final : public ChangeOwner {
   // member tell the scheduler of the cards.
   void onSuspendLost(schema::SuspendLost::Reader lost);
 
-  // --- ChangeOwner, of the kinds Policy and Mark ---
+  // --- ChangeOwner, of the kinds Policy, Mark and Report ---
   // Errors: NotFound (card), Conflict (see Ledger::mayChoosePolicy).
   Result<Need> check(NodeChange& change) override;
   void persist(const NodeChange& change, Turn& turn) override;
@@ -77,14 +77,17 @@ class NodeCards final : public ChangeOwner {
     // had been at.
     std::vector<std::uint64_t> rowKeys;
     CardFigures figures;  // the last report
+    std::string proved;   // path of the newest report of what holds on it
     std::map<std::uint64_t, ShareFigures> shares;
   };
 
   void loadCard(std::uint64_t key, schema::CardRow::Reader row);
   Status checkPolicy(NodeChange& change) const;
   Result<Need> checkMark(NodeChange& change);
+  Result<Need> checkReport(NodeChange& change) const;
   void applyPolicy(const NodeChange& change);
   void applyMark(const NodeChange& change);
+  void applyReport(const NodeChange& change);
   void tellPolicy(std::size_t card);
   void queueDrain(std::size_t card);
 

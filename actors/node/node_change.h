@@ -16,6 +16,8 @@
 
 namespace qgpu {
 
+inline constexpr std::size_t kReportPathMax = 1'024;  // bytes
+
 struct NodeChange {
   enum class Kind : std::uint8_t {
     Node,  // the node's own row: at the start, as a probe, to number more events
@@ -24,6 +26,7 @@ struct NodeChange {
     Close,  // the row goes, and with it all that the task held
     Policy,
     Mark,    // cordon, uncordon, drain
+    Report,  // where the newest report of a card lies
     Permit,  // something that the client does itself; the node permits and audits it
     Term,    // of the scheduler that this node obeys
   };
@@ -31,7 +34,7 @@ struct NodeChange {
   std::optional<Asker> asker;  // nobody: the node's own doing
   Who who;
   std::uint64_t task = 0;
-  std::string text;      // reason of an End, text of a Permit
+  std::string text;      // reason of an End, text of a Permit, path of a Report
   std::string cardText;  // as asked: id, index or "all"
   Policy policy = Policy::BestEffort;
   CardMark mark = CardMark::Ready;

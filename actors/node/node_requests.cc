@@ -94,6 +94,11 @@ void NodeRequests::onChangeRequest(schema::Request::Reader request, NodeChange c
       change.policy = readPolicy(request.getPolicy().getPolicy());
       change.cardText = text(request.getPolicy().getCard()).substr(0, kNameMax + 1);
       break;
+    case schema::Request::REPORT:
+      change.kind = NodeChange::Kind::Report;
+      change.text = text(request.getReport().getPath()).substr(0, kReportPathMax + 1);
+      change.cardText = text(request.getReport().getCard()).substr(0, kNameMax + 1);
+      break;
     case schema::Request::CORDON:
       mark(CardMark::Cordoned, request.getCordon());
       break;

@@ -46,8 +46,9 @@ of a cluster, on the scheduler's machine or with --server or QGPU_SERVER:
   qgpuctl what-if drain node-3                      where its tasks would go
   qgpuctl --cluster drain node-3 --timeout 10m      and does it
 
-exit status: 0 done, 1 `prove` found what is not proven, 2 wrong use, 3 refused, or doctor found what breaks qgpu ([fail]), 4 no daemon;
-`run`: that of CMD, 125 CMD was not started, 126 CMD can't be executed, 127 CMD not found
+exit status: 0 done, 1 `prove` found what is not proven, 2 wrong use, 3 refused, or doctor found
+what breaks qgpu ([fail]), 4 no daemon; `run`: that of CMD, 125 CMD was not started, 126 CMD can't
+be executed, 127 CMD not found
 )";
 
 constexpr const char* kRunFooter = R"(
@@ -762,7 +763,7 @@ class Parser {
         ->check(oneWord())
         ->type_name("CARD");
     sub->add_flag("--quick", prove.quick, "short runs: half a minute, with few bursts and shares");
-    sub->add_option("--only", prove.only, "one part: " + CLI::detail::join(prove::proveParts(), ", "))
+    sub->add_option("--only", prove.only, "one part alone, which is no report of the card")
         ->check(oneOf(prove::proveParts()))
         ->type_name("PART");
     sub->add_option("--dir", prove.folder,

@@ -47,6 +47,23 @@ int verify(const Options& options) {
   return show(verified->report, options);
 }
 
+// A report of one part says too little to be the card's.
+void keepPlace(const Options& options, const std::string& card, const std::string& path) {
+  if (path.find_first_of(" \t\r\n") != std::string::npos) {
+    std::fprintf(stderr,
+                 "qgpuctl: the manager keeps no path with blanks: it does not know of this "
+                 "report\n");
+    return;
+  }
+  Client manager(options.socket);
+  Ask ask = askFor("report", card);
+  ask.words[1] = path;
+  const Result<Answer> kept = answerTo(manager, ask, seconds(10));
+  if (kept) return;
+  std::fprintf(stderr, "qgpuctl: the manager does not keep where it lies: %s\n",
+               printable(kept.error().message).c_str());
+}
+
 // One that was made just now; the manager keeps where it lies.
 int make(const Options& options) {
   const bool told = ::isatty(STDERR_FILENO) == 1;
@@ -58,6 +75,7 @@ int make(const Options& options) {
   const auto written = prove::writeReport(options.prove, *report);
   if (!written) return failed(written.error(), options);
   std::fprintf(stderr, "qgpuctl: written: %s\n", printable(*written).c_str());
+  if (options.prove.only.empty()) keepPlace(options, report->head.card, *written);
   return show(*report, options);
 }
 

@@ -51,17 +51,17 @@ struct Prove : ::testing::Test {
 TEST_F(Prove, QuicklySaysWhatHoldsAndIsSigned) {
   makeKey();
   ASSERT_TRUE(manager.ask("policy all burst-share")["ok"]);
-  const auto made = prove({"--quick", "--dir", at("."), "--sign", at("key")});
-  ASSERT_TRUE(made.status == 0 || made.status == 1) << made.output;
+  const auto quick = prove({"--quick", "--dir", at("."), "--sign", at("key")});
+  ASSERT_TRUE(quick.status == 0 || quick.status == 1) << quick.output;
   const Json report = Json::parse(read(at("report.json")));
   EXPECT_EQ(report["schema"], 1);
   EXPECT_EQ(report["head"]["card"], manager.cards()[0]["id"]);
   EXPECT_EQ(report["head"]["isolation"], "library");
   EXPECT_NE(report["head"]["driver"], "");
-  const std::vector<std::string> ids = {"quota",         "share-30",     "share-60", "latency-1ms",
-                                        "latency-10ms",  "latency-100ms", "release",  "resume",
-                                        "kill-holding", "kill-held",    "escape"};
-  ASSERT_EQ(report["promises"].size(), ids.size()) << made.output;
+  const std::vector<std::string> ids = {"quota",        "share-30",      "share-60", "latency-1ms",
+                                        "latency-10ms", "latency-100ms", "release",  "resume",
+                                        "kill-holding", "kill-held",     "escape"};
+  ASSERT_EQ(report["promises"].size(), ids.size()) << quick.output;
   bool all = true;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const Json& promise = report["promises"][i];
@@ -70,18 +70,19 @@ TEST_F(Prove, QuicklySaysWhatHoldsAndIsSigned) {
     EXPECT_EQ(promise["why"] == "", promise["verdict"] == "proven") << promise;
     all = all && promise["verdict"] != "not proven";
   }
-  EXPECT_EQ(made.status, all ? 0 : 1) << made.output;
-  EXPECT_EQ(verdictOf(report, "quota"), "proven") << made.output;
-  EXPECT_EQ(verdictOf(report, "resume"), "proven") << made.output;
-  EXPECT_EQ(verdictOf(report, "kill-held"), "proven") << made.output;
-  EXPECT_EQ(verdictOf(report, "escape"), "weaker") << made.output;
+  EXPECT_EQ(quick.status, all ? 0 : 1) << quick.output;
+  EXPECT_EQ(verdictOf(report, "quota"), "proven") << quick.output;
+  EXPECT_EQ(verdictOf(report, "resume"), "proven") << quick.output;
+  EXPECT_EQ(verdictOf(report, "kill-held"), "proven") << quick.output;
+  EXPECT_EQ(verdictOf(report, "escape"), "weaker") << quick.output;
   EXPECT_NE(read(at("report.md")).find("(latency.svg)"), std::string::npos);
   EXPECT_TRUE(read(at("shares.svg")).starts_with("<svg"));
   EXPECT_EQ(manager.cards()[0]["policy"], "burst-share") << "as it was";
+  EXPECT_EQ(manager.cards()[0]["report"], at("report.json"));
   EXPECT_TRUE(manager.tasks().empty());
 
   const auto good = verify();
-  EXPECT_EQ(good.status, made.status) << good.output;
+  EXPECT_EQ(good.status, quick.status) << good.output;
   EXPECT_NE(good.output.find("signed by me@host"), std::string::npos) << good.output;
 
   std::string page = read(at("report.md"));
@@ -96,8 +97,7 @@ TEST_F(Prove, QuicklySaysWhatHoldsAndIsSigned) {
   std::ofstream(at("report.json")) << json;
   const auto changed = verify();
   EXPECT_EQ(changed.status, 3) << changed.output;
-  EXPECT_NE(changed.output.find("is not what me@host signed"), std::string::npos)
-      << changed.output;
+  EXPECT_NE(changed.output.find("is not what me@host signed"), std::string::npos) << changed.output;
 }
 
 TEST_F(Prove, NeedsTheCardAloneAndNamesWhoIsThere) {

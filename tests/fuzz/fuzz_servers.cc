@@ -19,6 +19,7 @@ bool changes(schema::Request::Which which) {
     case schema::Request::EVICT:
     case schema::Request::SNAPSHOT:
     case schema::Request::SAVE:
+    case schema::Request::REPORT:
     case schema::Request::LOG_LEVEL: return true;
     default: return false;
   }

@@ -42,6 +42,11 @@ Status readCard(std::string_view word, Arguments& given) {
   return wrong("a card's id has at most " + std::to_string(kWordMax) + " characters");
 }
 
+Status readPath(std::string_view word, Arguments& given) {
+  given.path = std::string(word);
+  return ok();
+}
+
 Status readTarget(std::string_view word, Arguments& given) {
   return parseTarget(word, given.node, given.card);
 }
@@ -259,6 +264,24 @@ constexpr CommandRow kRows[] = {
            auto policy = r.initPolicy();
            policy.setCard(ptr(given.card));
            policy.setPolicy(given.policy);
+         }},
+    {.name = "report",
+     .what = "keep where the newest report of `prove` on a card lies",
+     .example = "report 0 /var/lib/qgpu/report-0/report.json",
+     .arguments = {{{.name = "CARD",
+                     .meaning = "id, index or short name of a card",
+                     .node = {"CARD", readCard},
+                     .cluster = {}},
+                    {.name = "PATH",
+                     .meaning = "of report.json, from /, without blanks",
+                     .node = {"PATH", readPath},
+                     .cluster = {}}}},
+     .right = Right::Change,
+     .askNode =
+         [](Node r, const Arguments& given) {
+           auto report = r.initReport();
+           report.setCard(ptr(given.card));
+           report.setPath(ptr(given.path));
          }},
     {.name = "submit",
      .what = "place a task; answers node, card, token and environment",

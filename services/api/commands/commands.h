@@ -37,6 +37,7 @@ struct Arguments {
   ClusterSpec spec;         // its task.ownerUid and owner process are for the client to set
   bool owned = false;       // by the process that asks
   std::uint32_t count = 0;  // of the tasks that a what-if places; 0: a drain
+  std::string path{};       // of a report
   std::string token;        // id of one by which a machine may join
   std::string hash{};       // SHA-256 of its secret: the daemon's to set, as the id of a new one
   Nanos ttl = kTokenTimeDefault;

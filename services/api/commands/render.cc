@@ -196,6 +196,7 @@ void writeCard(DocumentWriter& json, schema::CardStatus::Reader status, std::str
   json.optional("memory_counted", view(info.getMemoryCounted()));
   json.field("isolation", enumName(info.getIsolation()));
   json.field("state", cardStateName(status.getState())).count("tasks", status.getTasks());
+  json.optional("report", view(status.getReport()));
   cardFigures(json, status);
   json.endObject();
 }

@@ -26,7 +26,8 @@ namespace {
 constexpr Nanos kProbeLimit = seconds(3);
 constexpr std::int64_t kSoonSeconds = 14 * kDaySeconds;
 // Findings with which everything still works.
-constexpr std::array<std::string_view, 16> kWarnings = {
+constexpr std::array<std::string_view, 18> kWarnings = {
+    "report-stale",     "report-unreadable",
     "card-cordoned",    "certificate-ends", "clock-unsynced",  "cluster-away",
     "disk-low",         "driver-rm",        "hold-weak",       "kernel-rm",
     "library-differs",  "memory-refused",   "realtime",        "socket-stale",

@@ -10,6 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "services/ctl/answers/client.h"
+#include "services/prove/prove.h"
+
 namespace qgpu::ctl {
 
 struct DoctorOptions {
@@ -78,6 +81,17 @@ void judgeClock(DoctorContext& context, bool synchronised);
 // Whether cards of this NVIDIA driver can be held by `rm`; `kernel`: two numbers.
 void judgeRm(DoctorContext& context, const std::string& driver,
              const std::vector<unsigned>& kernel);
+
+// The newest report of a card: whether it still holds.
+struct CardOfReport {
+  std::string id;
+  std::string name;  // to people
+  std::string backend;
+};
+void judgeReport(DoctorContext& context, const CardOfReport& card,
+                 const Result<prove::Report>& report, const prove::Standing& now,
+                 std::int64_t nowUnixMs);
+void examineReport(DoctorContext& context, Value card, const std::string& version);
 
 Diagnosis examine(const DoctorOptions& options, const std::string& version);
 

@@ -67,7 +67,7 @@ void checkHold(DoctorContext& context, const std::string& name, Value card) {
   }
 }
 
-void checkCards(DoctorContext& context, Value cards) {
+void checkCards(DoctorContext& context, Value cards, const std::string& version) {
   if (!cards["cards"].isList()) return;
   const std::vector<Value> all = listOf(cards, "cards");
   if (all.empty()) {
@@ -79,6 +79,7 @@ void checkCards(DoctorContext& context, Value cards) {
         "card " +
         shortCardName(textOf(card, "id"), static_cast<std::uint32_t>(numberOf(card, "index")));
     checkHold(context, name, card);
+    examineReport(context, card, version);
     const std::string state = textOf(card, "state");
     const std::string target = textOf(card, "id");
     if (state == "quarantined") {
@@ -171,7 +172,9 @@ void examineNode(DoctorContext& context) {
   checkRealtime(context, status->root());
   checkStanding(context, status->root());
   const Result<Answer> cards = client.askLine("cards", kNodeAskLimit);
-  if (cards && cards->status()) checkCards(context, cards->root());
+  if (cards && cards->status()) {
+    checkCards(context, cards->root(), textOf(status->root(), "version"));
+  }
   const Result<Answer> tasks = client.askLine("tasks", kNodeAskLimit);
   if (tasks && tasks->status()) checkTasks(context, client, tasks->root());
 }

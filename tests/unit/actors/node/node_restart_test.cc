@@ -126,6 +126,29 @@ TEST(NodeRestart, P8_ACardThatComesBackIsAsItWasWhateverBecameOfTheOthersMeanwhi
   EXPECT_EQ(markOf(again, "GPU-c"), CardMark::Cordoned);
 }
 
+TEST(NodeRestart, ItIsKnownWhereTheNewestReportOfACardLies) {
+  const auto reported = [](const char* card, const char* path) -> World::Fill {
+    return [=](schema::Request::Builder r) {
+      auto report = r.initReport();
+      report.setCard(card);
+      report.setPath(path);
+    };
+  };
+  World world;
+  world.start();
+  EXPECT_EQ(world.order(reported("1", "report.json")), "invalid-argument") << "from where?";
+  EXPECT_EQ(world.order(reported("1", "")), "invalid-argument");
+  EXPECT_EQ(world.order(reported("9", "/a/report.json")), "not-found");
+  world.order(reported("1", "/a/report.json"));
+  world.order(cordon("1"));
+  World again(restarted(world));
+  again.start();
+  const auto cards = again.reply(again.ask([](schema::Request::Builder r) { r.setCards(); }));
+  EXPECT_STREQ(cards.getCards()[0].getReport().cStr(), "");
+  EXPECT_STREQ(cards.getCards()[1].getReport().cStr(), "/a/report.json");
+  EXPECT_EQ(markOf(again, "sim-1"), CardMark::Cordoned);
+}
+
 TEST(NodeRestart, P8_ACardWithTwoRowsOfOldIsAsTheStricterSaysUntilItsNextChange) {
   WorldOptions old;
   old.cards = 1;

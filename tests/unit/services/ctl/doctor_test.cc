@@ -317,6 +317,67 @@ TEST_F(DoctorOfNode, AGateThatSomebodyChoseIsWell) {
   EXPECT_TRUE(isWell("held by gate"));
 }
 
+// --- the newest report of a card ---
+
+struct DoctorOfReport : DoctorOfNode {
+  // A manager of version 1.0 with one card, whose newest report is `text`.
+  void reported(const std::string& text) {
+    write("/proc/sys/kernel/osrelease", "6.1.0\n");
+    if (!text.empty()) write("/srv/report.json", text);
+    node("", R"({"id":"sim-0","index":0,"backend":"sim","suspend":"gate","state":"ready",)"
+             R"("report":"/srv/report.json"})");
+  }
+  static std::string report(const std::string& card, const std::string& kernel,
+                            const std::string& version) {
+    prove::Report made;
+    made.head.card = card;
+    made.head.model = "T4";
+    made.head.driver = "535.1";
+    made.head.kernel = kernel;
+    made.head.version = version;
+    made.head.date = rfc3339(unixMsNow() - std::int64_t{3} * 86'400'000);
+    made.promises.resize(2);
+    made.promises[0].verdict = prove::Verdict::Proven;
+    return prove::jsonOf(made);
+  }
+};
+
+TEST_F(DoctorOfReport, SaysHowOldItIsAndOfWhat) {
+  reported(report("sim-0", "6.1.0", "1.0"));
+  EXPECT_EQ(codes(), "");
+  EXPECT_TRUE(isWell("its report is 3 days old, of T4, driver 535.1, with 1 of 2 promises not "
+                     "proven"));
+}
+
+TEST_F(DoctorOfReport, IsDoubtfulOnceKernelOrVersionIsAnother) {
+  reported(report("sim-0", "5.10.0", "0.9"));
+  EXPECT_EQ(codes(), "report-stale");
+  EXPECT_NE(whatOf("report-stale").find("kernel 5.10.0 is 6.1.0, qgpu 0.9 is 1.0"),
+            std::string::npos);
+  EXPECT_FALSE(examine(options, "1.0").somethingBroken());
+}
+
+TEST_F(DoctorOfReport, OfAnotherCardIsStaleToo) {
+  reported(report("sim-7", "6.1.0", "1.0"));
+  EXPECT_EQ(codes(), "report-stale");
+}
+
+TEST_F(DoctorOfReport, ThatIsGoneOrDamagedIsDoubtful) {
+  reported("");
+  EXPECT_EQ(codes(), "report-unreadable");
+  EXPECT_NE(whatOf("report-unreadable").find("/srv/report.json can't be read"), std::string::npos);
+}
+
+TEST_F(DoctorOfReport, OfANewerSchemaSaysSo) {
+  reported(R"({"kind":"qgpu-report","schema":9})");
+  EXPECT_NE(whatOf("report-unreadable").find("schema 9"), std::string::npos);
+}
+
+TEST_F(DoctorOfReport, ThatNobodyMadeIsNoFinding) {
+  node("", R"({"id":"sim-0","index":0,"backend":"sim","suspend":"gate","state":"ready"})");
+  EXPECT_EQ(codes(), "");
+}
+
 TEST_F(DoctorOfNode, SaysWhyCardsTakeNoTasks) {
   node("", R"({"id":"a","index":0,"suspend":"gate","state":"cordoned"},)"
            R"({"id":"b","index":1,"suspend":"gate","state":"quarantined"})");
