@@ -254,7 +254,8 @@ std::vector<std::string> proveParts() {
 Result<Report> prove(const ProveOptions& options, const ProveSetting& setting) {
   if (::access((setting.binaries + "/qgpu-work").c_str(), X_OK) != 0) {
     return fail(ErrorCode::NotFound, "qgpu-work, which does the work that is measured, is not in " +
-                                         setting.binaries + ": install qgpu-demo");
+                                         setting.binaries +
+                                         ": `./dev install` puts it there, the packages have none");
   }
   demo::NodeClient client(setting.socket);
   const Result<demo::NodeSettings> settings = client.settings();
