@@ -39,8 +39,8 @@ class ActingScheduler final : public RequestSink, private kj::TaskSet::ErrorHand
   // ended (listener_end.h), if another one is not set before that.
   void setActing(const std::string& address, kj::Function<void()> ended);
   const std::string& acting() const { return acting_; }
-  // Done once one acts, this or another one, or after `settles`: who waits here comes with the first
-  // of it, and asks nobody again and again meanwhile.
+  // Done once one acts, this or another one, or after `settles`: who waits here comes with the
+  // first of it, and asks nobody again and again meanwhile.
   kj::Promise<void> settled();
   // From now on this scheduler acts: all goes to `own`, which outlives this.
   void setOwn(RequestSink& own);
