@@ -18,6 +18,8 @@ struct ClusterSpec {           # what is asked of a whole cluster
   nodeScore @6 :Score;
   cardScore @7 :Score;
   preempt @8 :Bool;            # may evict offline tasks where it fits nowhere
+  group @9 :Text;              # starts as a whole with the owner's others of this name; empty: none
+  groupSize @10 :UInt32;       # how many tasks make it whole
 }
 
 enum PlaceState {
@@ -339,6 +341,7 @@ struct ClusterTaskRow {        # key: (clusterTask, id)
   forwarded @6 :Bool;          # asked for on its node, by somebody who waits there
   endedUnixMs @7 :UInt64;      # it is over, and kept for its request id; 0: it lives
   making @8 :RoomMaking;       # of one that waits; without victims: nobody makes room for it
+  groupStarted @9 :Bool;       # its group was whole while it had its place
   struct RoomMaking {
     node @0 :Text;
     cards @1 :List(Text);      # closed to everybody else

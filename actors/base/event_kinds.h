@@ -48,7 +48,8 @@ inline constexpr EventKindEntry kEventKinds[] = {
     {"cluster", EventTeller::Node, "How this node stands with its scheduler has changed.",
      "Where it stays without a session: the text says why; look at address and certificates."},
 
-    {"task-bound", EventTeller::Both, "A task has its cards; on a scheduler: its node holds it.",
+    {"task-bound", EventTeller::Both,
+     "A task has its cards; on a scheduler: its node holds it, and its group has started.",
      ""},
     {"task-attached", EventTeller::Node, "The first process of a task attached.", ""},
     {"task-exited", EventTeller::Node, "The last process of a task left. The task itself may stay.",

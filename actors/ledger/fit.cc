@@ -24,7 +24,8 @@ constexpr std::array<const char*, kReasons> kReasonNames = {
     "CardCordoned", "CardUnhealthy",  "CardTooSmall",  "WrongTenancy",   "HeldWhole",
     "NotWholeFree", "NotEnoughCards", "MemShort",      "CoreShort",      "GreedyShort",
     "SlotsFull",    "ShareNeeded",    "ModelMismatch", "CpuShort",       "HostMemShort",
-    "OtherNode",    "InvalidRequest", "StaleState",    "ManagerStarting"};
+    "OtherNode",    "InvalidRequest", "StaleState",    "ManagerStarting",
+    "GroupWaits"};
 
 Status invalid(std::string text) {
   return fail(ErrorCode::InvalidArgument, std::move(text));

@@ -40,10 +40,10 @@ LedgerAsk normalAsk(LedgerAsk ask);
 // Add at the end, never rename.
 enum class Reason : std::uint8_t {
   Fits,
-  NoQgpuNode,      // no such node, or it has no cards of ours
-  NodeLost,        // its lease ran out
+  NoQgpuNode,  // no such node, or it has no cards of ours
+  NodeLost,    // its lease ran out
   NodeCordoned,
-  NotMixedNode,    // online and offline tasks run on mixed nodes only
+  NotMixedNode,  // online and offline tasks run on mixed nodes only
   CardCordoned,
   CardUnhealthy,
   CardTooSmall,    // not even if it were empty
@@ -54,17 +54,18 @@ enum class Reason : std::uint8_t {
   MemShort,
   CoreShort,
   GreedyShort,
-  SlotsFull,       // tasks per card
-  ShareNeeded,     // fixed-share, and the task asks for none
+  SlotsFull,    // tasks per card
+  ShareNeeded,  // fixed-share, and the task asks for none
   ModelMismatch,
   CpuShort,
   HostMemShort,
-  OtherNode,       // the task named a node or card, and it is not this one
+  OtherNode,  // the task named a node or card, and it is not this one
   InvalidRequest,
-  StaleState,      // the node has not said yet what it holds
-  ManagerStarting, // kubelet does not count the devices of the card, as after a restart
+  StaleState,       // the node has not said yet what it holds
+  ManagerStarting,  // kubelet does not count the devices of the card, as after a restart
+  GroupWaits,       // too few tasks of its group are here, or fit at once
 };
-inline constexpr std::size_t kReasons = static_cast<std::size_t>(Reason::ManagerStarting) + 1;
+inline constexpr std::size_t kReasons = static_cast<std::size_t>(Reason::GroupWaits) + 1;
 const char* reasonName(Reason reason);
 // Whether waiting can't help: it would not fit were the card, or the node, empty.
 bool isHopeless(Reason reason);

@@ -56,6 +56,7 @@ struct ClusterLedger::Parts {
   std::uint64_t changes = 0;             // of rooms
   std::vector<std::uint64_t> changedAt;  // of each node: its last one
   std::uint64_t learnings = 0;
+  bool tries = false;  // rooms change for a question alone
   PlacementIndex index;
 
   Node& at(NodeId node) {
@@ -393,7 +394,7 @@ void ClusterLedger::Parts::lookAnew() {
 
 void ClusterLedger::Parts::touch(NodeId node) {
   changedAt.resize(nodes.size());
-  changedAt[raw(node)] = ++changes;
+  if (!tries) changedAt[raw(node)] = ++changes;
   NodeRoom& on = room(node);
   fragmentSum -= on.fragments.amount;
   fragments.look(on);
@@ -501,6 +502,21 @@ bool ClusterLedger::release(TaskId task) {
   if (parts_->tasks.find(task) == parts_->tasks.end()) return false;
   parts_->drop(task);
   return true;
+}
+
+ClusterLedger::Trial::Trial(ClusterLedger& ledger) : ledger_(ledger) {
+  QGPU_CHECK(!ledger_.parts_->tries, "one question at a time");
+  ledger_.parts_->tries = true;
+}
+
+ClusterLedger::Trial::~Trial() {
+  for (const TaskId task : tasks_) ledger_.parts_->drop(task);
+  ledger_.parts_->tries = false;
+}
+
+void ClusterLedger::Trial::bind(TaskId task, const Spot& spot, const std::string& application) {
+  ledger_.parts_->hold(task, {spot, application});
+  tasks_.push_back(task);
 }
 
 // --- status ---

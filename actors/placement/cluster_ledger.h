@@ -56,6 +56,7 @@ struct ClusterAsk {
   std::string application;  // replicas of one are kept apart under spread
   Score nodeScore = Score::ClassDefault;
   Score cardScore = Score::ClassDefault;
+  std::string group;  // the one that it starts with; the ledger looks at one task at a time
 };
 
 struct Spot {
@@ -170,6 +171,20 @@ class ClusterLedger {
   void bind(TaskId task, const Spot& spot, const std::string& application);
   // False where nothing was held: a second release changes nothing.
   bool release(TaskId task);
+  // Takes rooms for a question, such as whether several tasks fit at once. At its end all is as
+  // before: rooms, what is typical, and changes().
+  class Trial {
+   public:
+    explicit Trial(ClusterLedger& ledger);
+    ~Trial();
+    Trial(const Trial&) = delete;
+    Trial& operator=(const Trial&) = delete;
+    void bind(TaskId task, const Spot& spot, const std::string& application);
+
+   private:
+    ClusterLedger& ledger_;
+    std::vector<TaskId> tasks_;
+  };
 
   // --- status ---
   std::size_t nodes() const;

@@ -15,9 +15,9 @@ std::uint32_t rankOf(TaskClass taskClass) {
 }  // namespace
 
 WaitQueue::Key WaitQueue::keyOf(const ClusterAsk& ask) {
-  return Key{ask.task.taskClass, ask.task.mem.value, ask.task.share.value,
-             ask.task.cards,     ask.task.card,      ask.node,
-             ask.models,         ask.cpuMilli,       ask.hostMem.value};
+  return Key{ask.task.taskClass, ask.task.mem.value, ask.task.share.value, ask.task.cards,
+             ask.task.card,      ask.node,           ask.models,           ask.cpuMilli,
+             ask.hostMem.value,  ask.group};
 }
 
 bool WaitQueue::add(std::uint64_t task, const ClusterAsk& ask) {
@@ -81,6 +81,11 @@ bool WaitQueue::hasWhy(std::uint64_t task) const {
 const WaitQueue::Why* WaitQueue::why(std::uint64_t task) const {
   const auto found = tasks_.find(task);
   return found == tasks_.end() ? nullptr : &found->second->second.why;
+}
+
+const ClusterAsk* WaitQueue::ask(std::uint64_t task) const {
+  const auto found = tasks_.find(task);
+  return found == tasks_.end() ? nullptr : &found->second->second.ask;
 }
 
 const ClusterAsk* WaitQueue::shapeAfter(std::optional<Key>& cursor) const {

@@ -46,9 +46,11 @@ class WaitQueue {
     std::string text = "it is not known yet what the nodes hold";
   };
 
-  // What decides whether it fits; scores and applications do not.
-  using Key = std::tuple<TaskClass, std::int64_t, std::int64_t, std::uint32_t, std::string,
-                         std::string, std::vector<std::string>, std::int64_t, std::int64_t>;
+  // What decides whether it fits; scores and applications do not. A group fits as a whole, so its
+  // tasks are shapes of their own.
+  using Key =
+      std::tuple<TaskClass, std::int64_t, std::int64_t, std::uint32_t, std::string, std::string,
+                 std::vector<std::string>, std::int64_t, std::int64_t, std::string>;
   static Key keyOf(const ClusterAsk& ask);
 
   bool full() const { return tasks_.size() >= kTasksMax; }
@@ -71,6 +73,8 @@ class WaitQueue {
   void setWhy(const ClusterAsk& ask, Why why);
   bool hasWhy(std::uint64_t task) const;     // somebody has set it; the task waits
   const Why* why(std::uint64_t task) const;  // null: it does not wait
+  // What the oldest of its shape asks for; null: it does not wait.
+  const ClusterAsk* ask(std::uint64_t task) const;
   // All shapes in turn: the one behind `cursor`, which moves on; null, and no cursor, at the end.
   const ClusterAsk* shapeAfter(std::optional<Key>& cursor) const;
   std::size_t waitingFor(TaskClass taskClass, Reason reason) const;

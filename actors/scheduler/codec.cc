@@ -33,6 +33,23 @@ CardMark markOf(schema::CardState state) {
 // A sum over 64 cards of a node and all of its tasks must stay far from the end of 64 bits.
 constexpr Bytes kMemMax = gibibytes(kMemoryGibMax);
 
+Status checkGroup(const ClusterSpec& spec) {
+  if (Status valid = checkName("the group", spec.group); !valid) return valid;
+  const std::string size = std::to_string(spec.groupSize);
+  if (spec.group.empty() && spec.groupSize != 0) {
+    return fail(ErrorCode::InvalidArgument, "a group of " + size + " has no name: name both");
+  }
+  if (spec.group.empty()) return ok();
+  if (spec.groupSize == 0 || spec.groupSize > kGroupSizeMax) {
+    return fail(ErrorCode::InvalidArgument, "group '" + spec.group + "' is of " + size +
+                                                " tasks: from 1 to " +
+                                                std::to_string(kGroupSizeMax) + " make one");
+  }
+  if (!spec.preempt) return ok();
+  return fail(ErrorCode::InvalidArgument,
+              "a task of group '" + spec.group + "' evicts nobody: ask without preempt");
+}
+
 }  // namespace
 
 Score readScore(schema::Score word) {
@@ -62,6 +79,8 @@ ClusterSpec readClusterSpec(schema::ClusterSpec::Reader reader) {
   spec.nodeScore = readScore(reader.getNodeScore());
   spec.cardScore = readScore(reader.getCardScore());
   spec.preempt = reader.getPreempt();
+  spec.group = text(reader.getGroup());
+  spec.groupSize = reader.getGroupSize();
   return spec;
 }
 
@@ -75,17 +94,25 @@ void writeClusterSpec(const ClusterSpec& spec, schema::ClusterSpec::Builder buil
   builder.setNodeScore(word(spec.nodeScore));
   builder.setCardScore(word(spec.cardScore));
   builder.setPreempt(spec.preempt);
+  builder.setGroup(spec.group);
+  builder.setGroupSize(spec.groupSize);
+}
+
+std::string groupOf(const ClusterSpec& spec) {
+  if (spec.group.empty()) return {};
+  return std::to_string(spec.task.ownerUid) + "/" + spec.group;
 }
 
 ClusterAsk askOf(const ClusterSpec& spec) {
-  return ClusterAsk{askOf(spec.task), spec.node,        spec.models,    spec.cpuMilli,
-                    spec.hostMem,     spec.application, spec.nodeScore, spec.cardScore};
+  return ClusterAsk{askOf(spec.task), spec.node,      spec.models,    spec.cpuMilli, spec.hostMem,
+                    spec.application, spec.nodeScore, spec.cardScore, groupOf(spec)};
 }
 
 Status checkClusterSpec(const ClusterSpec& spec) {
   if (Status valid = checkSpec(spec.task); !valid) return valid;
   if (Status valid = checkName("the node", spec.node, kNodeNameMax); !valid) return valid;
   if (Status valid = checkName("the application", spec.application); !valid) return valid;
+  if (Status valid = checkGroup(spec); !valid) return valid;
   if (spec.models.size() > kModelsMax) {
     return fail(ErrorCode::InvalidArgument,
                 "more than " + std::to_string(kModelsMax) + " card models are named");
@@ -110,10 +137,10 @@ bool sameAsk(const ClusterSpec& one, const ClusterSpec& other) {
   const ClusterAsk a = askOf(one);
   const ClusterAsk b = askOf(other);
   return one.task.name == other.task.name && a.task.taskClass == b.task.taskClass &&
-         a.task.mem == b.task.mem && a.task.share == b.task.share &&
-         a.task.cards == b.task.cards && a.task.card == b.task.card && a.node == b.node &&
-         a.models == b.models && a.cpuMilli == b.cpuMilli && a.hostMem == b.hostMem &&
-         a.application == b.application;
+         a.task.mem == b.task.mem && a.task.share == b.task.share && a.task.cards == b.task.cards &&
+         a.task.card == b.task.card && a.node == b.node && a.models == b.models &&
+         a.cpuMilli == b.cpuMilli && a.hostMem == b.hostMem && a.application == b.application &&
+         a.group == b.group && one.groupSize == other.groupSize;
 }
 
 Result<MemberFacts> readMemberFacts(schema::NodeFacts::Reader reader) {

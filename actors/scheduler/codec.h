@@ -30,12 +30,16 @@ struct ClusterSpec {
   Score nodeScore = Score::ClassDefault;
   Score cardScore = Score::ClassDefault;
   bool preempt = false;  // it may evict offline tasks
+  std::string group;     // of its owner's, which starts as a whole; empty: none
+  std::uint32_t groupSize = 0;  // tasks that make it whole; 0: no group
 };
 // A score that the enum does not have (a newer peer) reads as the default of the class.
 Score readScore(schema::Score word);
 schema::Score word(Score score);
 ClusterSpec readClusterSpec(schema::ClusterSpec::Reader reader);
 void writeClusterSpec(const ClusterSpec& spec, schema::ClusterSpec::Builder builder);
+// The group of its owner that it starts with, as ClusterAsk has it; empty: none.
+std::string groupOf(const ClusterSpec& spec);
 ClusterAsk askOf(const ClusterSpec& spec);
 // The rules that concern the outside alone: lengths, characters, and what goes only together.
 // InvalidArgument.

@@ -64,6 +64,7 @@ struct Job {
   bool again = false;              // Ending: it waits again once its node has ended it
   bool adopted = false;            // bound by its node alone; never placed anywhere else
   bool forwarded = false;          // asked for on its node, by somebody who waits there
+  bool groupStarted = false;       // its group was whole while it had a place
   std::optional<MemberId> member;  // whose node holds it, or was told to
   std::vector<std::string> cards;
   std::uint64_t nodeTask = 0;
@@ -86,6 +87,8 @@ struct Job {
 
   // Its node is part of what was asked, so it is placed nowhere else.
   bool pinned() const { return adopted || !spec.node.empty(); }
+  // Nobody is told its token, since its group is not whole yet.
+  bool awaitsGroup() const { return !spec.group.empty() && !groupStarted; }
 };
 
 // What an operator said of a node; durable.

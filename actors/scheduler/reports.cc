@@ -210,7 +210,11 @@ void Reports::explainTask(const Asker& asker, std::uint64_t task) {
   }
   if (job->member) said += members_.name(*job->member) + ", card " + joined(job->cards);
   const ClusterAsk ask = askOf(job->spec);
-  const bool waits = job->state == PlaceState::Waiting && !evictions_.makesRoomFor(task);
+  if (job->awaitsGroup() && job->state == PlaceState::Bound) {
+    said = "waits on node " + members_.name(*job->member) + ": " + waiting_.reason(task, *job);
+  }
+  const bool waits =
+      job->state == PlaceState::Waiting && ask.group.empty() && !evictions_.makesRoomFor(task);
   explain(asker, task, ask, said, waits ? plans_.remedyFor(ask) : std::string());
 }
 
@@ -229,7 +233,11 @@ void Reports::explainSpec(const Asker& asker, const ClusterSpec& spec) {
 
 void Reports::explain(const Asker& asker, std::uint64_t task, const ClusterAsk& ask,
                       const std::string& said, const std::string& remedy) {
-  rounds_.reply(asker, [this, task, verdict = ledger_.explain(ask), said,
+  ClusterVerdict verdict = ledger_.explain(ask);
+  const Job* job = tasks_.find(task);
+  const bool groupWaits = job != nullptr && job->state == PlaceState::Waiting && job->awaitsGroup();
+  verdict.fits = verdict.fits && !groupWaits;  // it alone may well fit
+  rounds_.reply(asker, [this, task, verdict = std::move(verdict), said,
                         remedy](schema::ClusterReply::Builder answer) {
     auto explanation = answer.initExplanation();
     explanation.setTask(task);

@@ -19,8 +19,8 @@ SchedulerActor::SchedulerActor(SchedulerOptions options, SchedulerPeers peers,
       ledger_(ClusterLedger::Options{options_.priority, 1, true}),
       members_(rounds_, ledger_, freed_, peers.links, options_.times),
       places_(ledger_, members_, freed_),
-      waiting_(ledger_, members_),
-      tasks_(options_, rounds_, ledger_, members_, freed_, places_, waiting_),
+      waiting_(ledger_, members_, groups_),
+      tasks_(options_, rounds_, ledger_, members_, freed_, places_, groups_, waiting_),
       evictions_(rounds_, ledger_, members_, freed_, places_, tasks_),
       drains_(rounds_, ledger_, members_, freed_, tasks_),
       plans_(rounds_, ledger_, members_, tasks_, evictions_, kTickPlan),
@@ -100,7 +100,7 @@ bool SchedulerActor::hasWork() const {
   if (!startAsked_) return false;
   if (!shell_.storageOk()) return shell_.probeDue() || requests_.hasWork();
   return !members_.started() || feed_.rowDue() || lookDue_ || sessions_.hasWork() ||
-         requests_.hasWork() || (!freed_.empty() && !places_.gathers());
+         requests_.hasWork() || groups_.anyChanged() || (!freed_.empty() && !places_.gathers());
 }
 
 // --- rounds ---
@@ -147,6 +147,7 @@ void SchedulerActor::decide() {
   sessions_.loseTasks();
   if (!places_.gathers()) tasks_.wakeWaiting();
   requests_.take();
+  tasks_.settleGroups();
 }
 
 // A node that was not heard of for the fence time is lost, here as at any other time.

@@ -6,6 +6,7 @@
 //   Members   the nodes: names, facts, marks, life, the term      ClusterLedger  their cards
 //   Tasks     the tasks, living and ended, and their orders       Waiting        why some wait
 //   Places    where a task may go; earlier epochs on nodes        FreedRoom      who gained room
+//   Groups    tasks that start together
 //   Evictions room made for a task by ending others               Drains         marks of operators
 //   Sessions  what nodes say    JoinTokens      by which machines may join
 //   Requests, Reports, Plans    what clients ask                EventSource  the story
@@ -88,6 +89,7 @@ class SchedulerActor final : public Actor, public ClusterView, private DurableSh
   FreedRoom freed_;
   Members members_;
   Places places_;
+  Groups groups_;
   Waiting waiting_;
   Tasks tasks_;
   Evictions evictions_;

@@ -294,6 +294,7 @@ void Sessions::takeLater(MemberId member, std::uint64_t task, const HeldTask& he
   job.boundUnixMs = std::max<std::uint64_t>(job.boundUnixMs, 1);
   job.reason.clear();
   job.making.reset();
+  job.groupStarted = !job.spec.group.empty();  // as far as anybody knows
   job.phase = held.phase;
   job.figures = held.figures;
   job.usedNs = held.usedNs;
@@ -420,9 +421,10 @@ void Sessions::onBound(MemberId member, schema::MemberBound::Reader bound) {
   const std::vector<std::string> cards = readTexts(bound.getCards(), kNodeCardsMax);
   if (!cards.empty()) job.cards = cards;
   const std::optional<Spot> spot = members_.spotOf(member, job.spec, job.cards);
+  const bool tells = first && !job.awaitsGroup();  // else as the group starts
   tasks_.put(task, std::move(job), spot);
-  rounds_.after([this, task, member, first](Turn&) {
-    if (first) rounds_.note("task-bound", task, members_.name(member), "its node holds it");
+  rounds_.after([this, task, member, tells](Turn&) {
+    if (tells) rounds_.note("task-bound", task, members_.name(member), "its node holds it");
     tasks_.answerAskers(task);
   });
 }
@@ -464,6 +466,8 @@ void Sessions::onForward(MemberId member, schema::MemberForward::Reader forward)
   Job job;
   job.spec = readClusterSpec(forward.getSpec());
   job.spec.preempt = false;  // whoever asked there may have no right to it
+  job.spec.group.clear();    // nor does he wait for others
+  job.spec.groupSize = 0;
   job.spec.node = members_.name(member);
   job.spec.task.ownerUid = forward.getUid();
   job.forwarded = true;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "actors/base/tenant_variables.h"
+#include "actors/placement/group_fit.h"
 #include "runtime/planted.h"
 
 namespace qgpu {
@@ -68,6 +69,7 @@ void Tasks::list(std::uint64_t task, const Job& job, const std::optional<Spot>& 
     maker_->waits(task, job);
   }
   if (spot) ledger_.bind(TaskId{task}, *spot, job.spec.application);
+  if (!job.spec.group.empty()) groups_.add(groupOf(job.spec), task, job);
   if (!job.member) return;
   members_.at(*job.member).jobs.insert(task);
   if (job.adopted) members_.at(*job.member).adopted[job.nodeTask] = task;
@@ -75,6 +77,7 @@ void Tasks::list(std::uint64_t task, const Job& job, const std::optional<Spot>& 
 
 void Tasks::unlist(std::uint64_t task, const Job& job) {
   if (waiting_.queue().remove(task)) maker_->waitsNoMore(task, job);
+  if (!job.spec.group.empty()) groups_.remove(groupOf(job.spec), task, job);
   if (const Spot* spot = ledger_.spot(TaskId{task})) {
     freed_.gain(spot->node);
     const bool keeps = QGPU_PLANTED(EndedRoomKept) && job.state == PlaceState::Ending && !job.again;
@@ -166,6 +169,7 @@ Result<std::uint64_t> Tasks::admit(Job job) {
   const ClusterAsk ask = askOf(job.spec);
   Status valid = checkClusterSpec(job.spec);
   if (valid) valid = ledger_.check(ask);
+  if (valid) valid = checkGroup(job);
   if (!valid) {
     waiting_.count(Waiting::Decided::Refused, Reason::InvalidRequest);
     return valid.error();
@@ -186,6 +190,7 @@ Result<std::uint64_t> Tasks::admit(Job job) {
     return admitToQueue(task, std::move(job));
   }
   Result<Spot> spot = choose(task, job);
+  if (spot && !job.spec.group.empty()) return admitToQueue(task, std::move(job));
   if (spot) {
     ++nextTask_;
     assume(task, std::move(job), *spot);
@@ -213,8 +218,12 @@ Result<std::uint64_t> Tasks::admitToQueue(std::uint64_t task, Job job) {
                 std::to_string(queue.size()) + " tasks wait already: try again later");
   }
   ++nextTask_;
+  const std::string group = groupOf(job.spec);
   letWait(task, std::move(job), "");
   maker_->came(task);
+  if (group.empty()) return task;
+  placeGroup(group);
+  judgeGroup(group);
   return task;
 }
 
@@ -240,6 +249,9 @@ void Tasks::assume(std::uint64_t task, Job job, Spot spot) {
   job.token.clear();
   job.reason.clear();
   job.making.reset();
+  if (const Groups::Group* group = groups_.find(groupOf(job.spec))) {
+    job.groupStarted = job.groupStarted || group->hasStarted();
+  }
   put(task, std::move(job), std::move(spot));
   rounds_.after([this, task](Turn&) {
     waiting_.count(Waiting::Decided::Placed, Reason::Fits);
@@ -285,6 +297,12 @@ void Tasks::placeAgain(std::uint64_t task, const std::string& reason, Elsewhere 
   job.boundUnixMs = 0;
   job.phase = TaskPhase::Pending;
   letWait(task, job, reason);  // gives back what it held, before another place is looked for
+  if (const std::string group = groupOf(job.spec); !group.empty()) {
+    const bool placed = when == Elsewhere::Now && placeGroup(group, avoided);
+    const bool refused = when == Elsewhere::Later || avoided;
+    if (!placed && refused) groups_.pause(group, rounds_.now() + options_.refusedPause);
+    return;
+  }
   if (when == Elsewhere::Later) return;
   const Result<Spot> spot = choose(task, job, avoided);
   if (spot) assume(task, std::move(job), *spot);
@@ -391,6 +409,7 @@ void Tasks::onOverdue() {
     }
   }
   freed_.gainDue(rounds_.now());
+  groups_.pausesOver(rounds_.now());
 }
 
 // --- who waits ---
@@ -418,6 +437,12 @@ bool Tasks::wakeFor(NodeId node, FreedRoom::Wake& wake, std::size_t& tried) {
     ++tried;
     const std::optional<WaitQueue::Place> before = std::exchange(wake.upTo, next->place);
     if (!ledger_.fitsOn(node, *next->ask)) continue;
+    if (!next->ask->group.empty()) {
+      const std::string group = next->ask->group;
+      tried += groups_.find(group)->size;
+      placeGroup(group);
+      continue;
+    }
     // A task that may not go to this node now is passed over, and the one behind it is tried.
     while (next && places_.holdsOlder(member, next->place.task)) {
       next = waiting_.queue().behind(next->place);
@@ -432,6 +457,90 @@ bool Tasks::wakeFor(NodeId node, FreedRoom::Wake& wake, std::size_t& tried) {
     if (!oldest) wake.upTo = before;  // others of its shape are behind it
   }
   return true;
+}
+
+// --- groups ---
+
+Status Tasks::checkGroup(const Job& job) const {
+  const Groups::Group* group = groups_.find(groupOf(job.spec));
+  if (group == nullptr || group->size == job.spec.groupSize) return ok();
+  return fail(ErrorCode::Conflict, "group '" + job.spec.group + "' is of " +
+                                       std::to_string(group->size) + " tasks, not of " +
+                                       std::to_string(job.spec.groupSize) +
+                                       ": ask for that size, or wait until its tasks have ended");
+}
+
+void Tasks::settleGroups() {
+  while (groups_.anyChanged() && !rounds_.full()) settleGroup(groups_.takeChanged());
+}
+
+void Tasks::settleGroup(const std::string& key) {
+  while (!rounds_.full() && placeGroup(key)) continue;
+  const Groups::Group* group = groups_.find(key);
+  if (group == nullptr) return;
+  if (!group->hasStarted() && group->bound >= group->size) {
+    startGroup(*group);
+  } else if (group->torn() && !QGPU_PLANTED(GroupTorn)) {
+    giveBack(*group);
+  }
+  judgeGroup(key);
+}
+
+// Why it waits, which others of the group decide as well.
+void Tasks::judgeGroup(const std::string& key) {
+  const Groups::Group* group = groups_.find(key);
+  if (group == nullptr) return;
+  std::set<WaitQueue::Key> judged;
+  std::size_t seen = 0;
+  for (const std::uint64_t task : group->waiting) {
+    if (seen++ == group->size) return;
+    const ClusterAsk ask = askOf(jobs_.at(task).spec);
+    if (judged.insert(WaitQueue::keyOf(ask)).second) waiting_.judge(ask);
+  }
+}
+
+// Those that are due, all or none. False: none, and nothing has changed.
+bool Tasks::placeGroup(const std::string& key, std::optional<MemberId> avoided) {
+  const Groups::Group* group = groups_.find(key);
+  if (group == nullptr || rounds_.now() < group->pausedUntil) return false;
+  std::vector<GroupMember> members;
+  for (const std::uint64_t task : groups_.due(*group)) {
+    members.push_back({TaskId{task}, askOf(jobs_.at(task).spec)});
+  }
+  if (members.empty()) return false;
+  const GroupFit fit = fitTogether(ledger_, members, [&](const GroupMember& member) {
+    return places_.place(raw(member.task), member.ask, avoided);
+  });
+  if (fit.spots.empty()) return false;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const std::uint64_t task = raw(members[i].task);
+    assume(task, jobs_.at(task), fit.spots[i]);
+  }
+  return true;
+}
+
+// From now on they are told where they are, and with what token.
+void Tasks::startGroup(const Groups::Group& group) {
+  const std::set<std::uint64_t> placed = group.placed;
+  for (const std::uint64_t task : placed) {
+    Job job = jobs_.at(task);
+    job.groupStarted = true;
+    std::optional<Spot> spot;
+    if (const Spot* held = ledger_.spot(TaskId{task})) spot = *held;
+    put(task, std::move(job), std::move(spot));
+    rounds_.after([this, task, member = *jobs_.at(task).member](Turn&) {
+      rounds_.note("task-bound", task, members_.name(member), "its group's nodes hold all of it");
+      answerAskers(task);
+    });
+  }
+}
+
+void Tasks::giveBack(const Groups::Group& group) {
+  QGPU_MARK(GroupGivenBack);
+  const std::set<std::uint64_t> placed = group.placed;
+  const std::string why = "given back: " + std::to_string(placed.size()) + " of " +
+                          std::to_string(group.size) + " tasks of its group have a place";
+  for (const std::uint64_t task : placed) beginEnd(task, true, why);
 }
 
 // --- who asked ---
@@ -466,6 +575,7 @@ void Tasks::answerAskers(std::uint64_t task) {
   if (found == jobs_.end() || found->second.state == PlaceState::Assumed) return;
   Job& job = found->second;
   if (job.state == PlaceState::Bound && job.tokenDue) return;  // answered with it
+  if (job.state == PlaceState::Bound && job.awaitsGroup() && !QGPU_PLANTED(GroupToldEarly)) return;
   if (job.state == PlaceState::Ending && !job.again) return;   // answered at its end
   for (const Asker& asker : std::exchange(job.askers, {})) {
     replyAssigned(asker, task);
@@ -477,7 +587,8 @@ void Tasks::writeAssigned(std::uint64_t task, const Job& job,
                           schema::Assigned::Builder builder) const {
   builder.setTask(task);
   builder.setEpoch(job.epoch);
-  if (!job.member || job.boundUnixMs == 0 || job.again) {
+  const bool early = job.awaitsGroup() && !QGPU_PLANTED(GroupToldEarly);
+  if (!job.member || job.boundUnixMs == 0 || job.again || early) {
     builder.setReason(waiting_.reason(task, job));
     return builder.setWaiting(true);
   }
@@ -538,6 +649,7 @@ void Tasks::writeRow(std::uint64_t task, const Job& job,
   row.setAgain(job.again);
   row.setAdopted(job.adopted);
   row.setForwarded(job.forwarded);
+  row.setGroupStarted(job.groupStarted);
   row.setEndedUnixMs(job.endedUnixMs);
   if (!job.making) return;
   auto making = row.initMaking();
@@ -635,6 +747,7 @@ Job Tasks::readJob(schema::ClusterTaskRow::Reader row) const {
   job.again = row.getAgain();
   job.adopted = row.getAdopted();
   job.forwarded = row.getForwarded();
+  job.groupStarted = row.getGroupStarted();
   job.cards = readTexts(stored.getCards(), kNodeCardsMax);
   job.nodeTask = stored.getNodeTask();
   job.token = text(row.getToken());

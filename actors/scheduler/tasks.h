@@ -8,6 +8,10 @@
 // or said nothing for too long, is told to end it, and the task waits again under a later epoch,
 // which is given to another node only once the first one is known to hold nothing.
 //
+// The tasks of a group (Groups) are assumed at once, in one round, and nobody is told their tokens
+// before all are confirmed. Where one of them loses its place before that and finds no other, the
+// others give theirs back in the same round, so that no part of a group holds room.
+//
 // A request id means its task while that lives, and until so many others have ended since
 // (SchedulerOptions.endedKept), also over a restart: a late retry makes no second task.
 //
@@ -24,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/scheduler/groups.h"
 #include "actors/scheduler/places.h"
 #include "actors/scheduler/waiting.h"
 
@@ -57,13 +62,14 @@ class Tasks {
   static constexpr std::size_t kAskersMax = 64;         // that wait for one task
 
   Tasks(const SchedulerOptions& options, Rounds& rounds, ClusterLedger& ledger, Members& members,
-        FreedRoom& freed, Places& places, Waiting& waiting)
+        FreedRoom& freed, Places& places, Groups& groups, Waiting& waiting)
       : options_(options),
         rounds_(rounds),
         ledger_(ledger),
         members_(members),
         freed_(freed),
         places_(places),
+        groups_(groups),
         waiting_(waiting) {}
   // Before the first task is loaded.
   void setRoomMaker(RoomMaker& maker) { maker_ = &maker; }
@@ -115,6 +121,9 @@ class Tasks {
   void onOverdue();
   // Offers the nodes that gained room to those that wait; a bounded number of tries a turn.
   void wakeWaiting();
+  // Looks at the groups that changed, at the end of a round: who can go goes, what is torn gives
+  // its places back, and what is whole starts.
+  void settleGroups();
 
   // How ordinary tasks are placed unless they ask for another way; in the cluster's row.
   void choosePriority(Score priority);
@@ -166,6 +175,12 @@ class Tasks {
   void releaseMove(std::uint64_t task);
   void expectAnswer(std::uint64_t task, Job& job);
   bool wakeFor(NodeId node, FreedRoom::Wake& wake, std::size_t& tried);
+  Status checkGroup(const Job& job) const;
+  void settleGroup(const std::string& group);
+  bool placeGroup(const std::string& group, std::optional<MemberId> avoided = std::nullopt);
+  void startGroup(const Groups::Group& group);
+  void giveBack(const Groups::Group& group);
+  void judgeGroup(const std::string& group);
   void writeAssigned(std::uint64_t task, const Job& job, schema::Assigned::Builder builder) const;
   void persistTask(std::uint64_t task, const Round& round, Turn& turn) const;
   void persistForgotten(const Round& round, Turn& turn) const;
@@ -180,6 +195,7 @@ class Tasks {
   Members& members_;
   FreedRoom& freed_;
   Places& places_;
+  Groups& groups_;
   Waiting& waiting_;
   RoomMaker* maker_ = nullptr;
   std::map<std::uint64_t, Job> jobs_;

@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "actors/placement/group_fit.h"
+
 namespace qgpu {
 namespace {
 
@@ -13,9 +15,38 @@ std::string sentence(const NodeVerdict& nearest, const std::string& name) {
   return "nearest: node " + name + (nearest.card ? ", " : " ") + nearest.text;
 }
 
+std::string ofSize(std::size_t count, const Groups::Group& group) {
+  return std::to_string(count) + " of " + std::to_string(group.size) + " members of its group ";
+}
+
 }  // namespace
 
+// Nothing where one task alone is looked for room for, or none of them has any.
+std::optional<WaitQueue::Why> Waiting::whyGroupWaits(const ClusterAsk& ask) const {
+  const Groups::Group* group = groups_.find(ask.group);
+  if (group == nullptr) return std::nullopt;
+  const std::vector<std::uint64_t> due = groups_.due(*group);
+  if (due.empty()) {
+    const std::size_t here = group->placed.size() + group->waiting.size();
+    const bool starts = group->placed.size() >= group->size;
+    return WaitQueue::Why{Reason::GroupWaits, starts ? ofSize(group->bound, *group) + "are bound"
+                                                     : ofSize(here, *group) + "are here"};
+  }
+  if (due.size() == 1) return std::nullopt;
+  std::vector<GroupMember> members;
+  for (const std::uint64_t task : due) members.push_back({TaskId{task}, *queue_.ask(task)});
+  const std::size_t fit = fitTogether(ledger_, members, [this](const GroupMember& member) {
+                            return ledger_.place(member.ask);
+                          }).fit;
+  if (fit == 0) return std::nullopt;
+  if (fit == due.size()) return WaitQueue::Why{Reason::Fits, "its group fits and is to be tried"};
+  return WaitQueue::Why{Reason::GroupWaits, std::to_string(due.size()) +
+                                                " members of its group are to start at once, and " +
+                                                std::to_string(fit) + " fit"};
+}
+
 WaitQueue::Why Waiting::whyOf(const ClusterAsk& ask) const {
+  if (const auto why = whyGroupWaits(ask)) return *why;
   const std::optional<NodeVerdict> nearest = ledger_.nearest(ask);
   if ((!nearest || isHopeless(nearest->reason)) && members_.missing()) {
     return {Reason::StaleState, "nodes that are known by name have not said yet what they are"};
@@ -37,7 +68,13 @@ const WaitQueue::Why& Waiting::why(std::uint64_t task, const Job& job) {
 
 std::string Waiting::reason(std::uint64_t task, const Job& job) const {
   const WaitQueue::Why* why = queue_.why(task);
-  if (why == nullptr) return job.reason;
+  if (why == nullptr) {
+    const bool placed = job.state == PlaceState::Assumed || job.state == PlaceState::Bound;
+    const Groups::Group* group = groups_.find(groupOf(job.spec));
+    if (!placed || !job.awaitsGroup() || group == nullptr) return job.reason;
+    return std::string(reasonName(Reason::GroupWaits)) + ": " + ofSize(group->bound, *group) +
+           "are bound";
+  }
   const std::string code = std::string(reasonName(why->reason)) + ": ";
   if (job.making) return code + job.reason;
   return code + (job.reason.empty() ? "" : job.reason + "; ") + why->text;

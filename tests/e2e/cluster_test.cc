@@ -460,6 +460,36 @@ TEST(Cluster, ATaskThatFitsNowhereWaitsAndIsExplained) {
   EXPECT_TRUE(eventually([&] { return scheduler.task(id)["place"] == "bound"; }));
 }
 
+// Two cards are there for a group of three; the scheduler is killed while it waits.
+TEST(Cluster, P11_AGroupStartsAsAWholeOnceItsLastTaskHasRoomAlsoOverAKill) {
+  Scheduler scheduler;
+  Manager a(memberOf(scheduler, "node-a"));
+  ASSERT_TRUE(scheduler.waitFor("node-a", "alive"));
+  const auto submit = [&](const std::string& rank) {
+    return ctl(scheduler, {"-o", "json", "submit", "--name", rank, "--core", "100", "--group",
+                           "train", "--group-size", "3", "--request-id", rank});
+  };
+  const std::vector<std::string> ranks = {"rank-0", "rank-1", "rank-2"};
+  for (const std::string& rank : ranks) {
+    EXPECT_TRUE(Json::parse(submit(rank).output)["waiting"]) << rank;
+  }
+  EXPECT_TRUE(a.tasks().empty());
+  const Finished why = ctl(scheduler, {"explain", "rank-2"});
+  EXPECT_HOLDS(why.output, "3 members of its group are to start at once, and 2 fit");
+  scheduler.kill();
+  scheduler.start();
+  ASSERT_TRUE(scheduler.waitFor("node-a", "alive"));
+  EXPECT_TRUE(a.tasks().empty());
+  Manager b(memberOf(scheduler, "node-b"));
+  for (const std::string& rank : ranks) {
+    EXPECT_TRUE(eventually([&] {
+      const Json answer = Json::parse(submit(rank).output, nullptr, false);
+      return answer.is_object() && !answer["waiting"] && answer["token"] != "";
+    })) << rank;
+  }
+  EXPECT_EQ(a.tasks().size() + b.tasks().size(), 3u);
+}
+
 TEST(Cluster, AnOperatorSeesWhyATaskWaitsWhatWouldHelpAndThatItHelps) {
   Scheduler scheduler;
   Manager a({"--cards=sim:1x16", "--mixed", "--nodename=node-a", "--scheduler=" + scheduler.rpc()});

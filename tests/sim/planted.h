@@ -67,6 +67,8 @@ namespace qgpu::sim {
   X(RoundNotUndone, "C2")     \
   X(AddressStored, "A13")     \
   X(EndedBeforeNode, "C4")    \
+  X(GroupTorn, "P11")         \
+  X(GroupToldEarly, "P11")    \
   X(SeatBelieved, "C1")       \
   X(SeatTakenAnyway, "C1")    \
   X(AnyoneTakenForEnded, "C1") \
@@ -136,6 +138,7 @@ namespace qgpu::sim {
   X(EvictedRoomTaken, Must)      \
   X(MovedByDrain, Must)          \
   X(EndedByDrain, Must)          \
+  X(GroupGivenBack, Must)        \
   X(OlderEpochHere, Rare)        \
   X(OverRefused, Must)           \
   X(TokenAskedAgain, Must)       \

@@ -81,6 +81,7 @@ void task(DocumentWriter& json, schema::ClusterTask::Reader task) {
   json.count("submitted_unix_ms", task.getSubmittedUnixMs());
   json.count("bound_unix_ms", task.getBoundUnixMs());
   json.field("application", view(wanted.getApplication()));
+  json.field("group", view(wanted.getGroup())).count("group_size", wanted.getGroupSize());
   json.flag("preempt", wanted.getPreempt()).field("reason", view(task.getReason()));
   json.count("owner_uid", spec.getOwnerUid()).field("request_id", view(spec.getRequestId()));
   json.endObject();

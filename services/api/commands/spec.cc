@@ -124,6 +124,16 @@ constexpr SpecField kFields[] = {
     text(
         "application", "--application", "NAME", "replicas of one are kept apart",
         [](AskedTask& a, SaidValue&& v) { a.spec.application = std::move(v.text); }, Side::Cluster),
+    text(
+        "group", "--group", "NAME", "starts together with others of its owner's group, or not yet",
+        [](AskedTask& a, SaidValue&& v) { a.spec.group = std::move(v.text); }, Side::Cluster),
+    number(
+        "group_size", "--group-size", "N", "how many tasks of the group start together",
+        {1, kGroupSizeMax, "tasks"},
+        [](AskedTask& a, SaidValue&& v) {
+          a.spec.groupSize = static_cast<std::uint32_t>(v.number);
+        },
+        Side::Cluster),
     choice(
         "node_score", "--node-score", "how its node is chosen", scores,
         [](AskedTask& a, SaidValue&& v) { a.spec.nodeScore = scoreOf(v); }, Side::Cluster),

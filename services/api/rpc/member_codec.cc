@@ -94,6 +94,7 @@ void Check::clusterSpec(schema::ClusterSpec::Reader wanted) {
   spec(wanted.getTask());
   text(wanted.getNode(), "spec.node");
   text(wanted.getApplication(), "spec.application");
+  text(wanted.getGroup(), "spec.group");
   known(wanted.getNodeScore(), "spec.nodeScore");
   known(wanted.getCardScore(), "spec.cardScore");
   if (!list(wanted.getModels(), "spec.models", kModelsMax)) return;

@@ -1,6 +1,8 @@
 #include "tests/sim/cluster/check_cluster.h"
 
 #include <algorithm>
+#include <iterator>
+#include <tuple>
 
 namespace qgpu::sim {
 namespace {
@@ -45,6 +47,10 @@ ClusterCheck::Copy copyOf(std::uint64_t id, schema::TaskRow::Reader row) {
 bool ClusterCheck::Row::holds() const {
   return state == schema::PlaceState::ASSUMED || state == schema::PlaceState::BOUND ||
          state == schema::PlaceState::ENDING;
+}
+
+bool ClusterCheck::Row::placed() const {
+  return state == schema::PlaceState::ASSUMED || state == schema::PlaceState::BOUND;
 }
 
 ClusterCheck::ClusterCheck(Verdict& verdict, std::vector<JudgedNode> nodes)
@@ -221,6 +227,9 @@ void ClusterCheck::readSpec(schema::ClusterSpec::Reader spec, Row& row) {
   for (const auto model : spec.getModels()) row.models.push_back(text(model));
   row.cpuMilli = spec.getCpuMilli();
   row.held.want = Want::read(spec.getTask());
+  row.groupSize = spec.getGroupSize();
+  if (row.groupSize == 0) return;
+  row.group = std::to_string(spec.getTask().getOwnerUid()) + "/" + text(spec.getGroup());
 }
 
 ClusterCheck::Row ClusterCheck::readRow(schema::ClusterTaskRow::Reader stored) {
@@ -268,6 +277,7 @@ void ClusterCheck::schedulerBoot(std::size_t scheduler, const Boot& boot) {
     }
   }
   promisesHold(rows_, over);
+  noteStarted({});
   // Of tasks that ended those are remembered that the store has.
   std::erase_if(requests_, [&](const auto& known) {
     return !rows_.contains(known.second) && !over.contains(known.second);
@@ -332,6 +342,7 @@ void ClusterCheck::schedulerAppended(std::uint64_t number, const std::vector<Sto
     if (isNew && row.state == schema::PlaceState::ASSUMED) decisions.push_back(task);
   }
   if (!decisions.empty()) judgeDecisions(batch, decisions, now);
+  judgeGroups(batch, decisions);
   for (Node& node : nodes_) {
     if (batch.marks.contains(node.facts.name)) node.freed = false;
   }
@@ -356,6 +367,121 @@ void ClusterCheck::judgeDecisions(const SchedulerBatch& batch,
     }
     decided(task, row, after, now);
     after[task] = batch.rows.at(task);
+  }
+}
+
+// --- groups ---
+
+std::map<std::string, ClusterCheck::Group> ClusterCheck::groupsIn(
+    const std::map<std::uint64_t, Row>& rows) const {
+  std::map<std::string, Group> groups;
+  for (const auto& [task, row] : rows) {
+    if (row.group.empty()) continue;
+    Group& group = groups[row.group];
+    group.size = row.groupSize;
+    if (row.state == schema::PlaceState::WAITING) group.waiting.insert(task);
+    if (row.placed()) group.placed.insert(task);
+    if (row.state == schema::PlaceState::BOUND) group.bound.insert(task);
+    const bool leaves = row.state == schema::PlaceState::ENDING && !row.again;
+    group.started = group.started || (!leaves && started_.contains(task));
+  }
+  for (auto& [name, group] : groups) {
+    group.started = group.started || group.bound.size() >= group.size;
+  }
+  return groups;
+}
+
+// Of what is committed, and of the groups before that: a task may have come to one that started, in
+// the batch that ends the others.
+void ClusterCheck::noteStarted(const std::map<std::string, Group>& before) {
+  for (const auto& [name, group] : groupsIn(rows_)) {
+    const auto was = before.find(name);
+    const bool started = group.started || (was != before.end() && was->second.started);
+    if (started) started_.insert(group.placed.begin(), group.placed.end());
+  }
+  std::erase_if(started_, [this](std::uint64_t task) { return !rows_.contains(task); });
+}
+
+// Whole or without a place, until it has started. Then tasks get places so many at once that it is
+// whole, or that none waits; whoever lost his place in the same batch may have had one before, and
+// whoever came in it may have come later.
+void ClusterCheck::judgeGroups(const SchedulerBatch& batch,
+                               const std::vector<std::uint64_t>& decisions) {
+  std::map<std::uint64_t, Row> after = rows_;
+  for (const auto& [task, row] : batch.rows) after[task] = row;
+  for (const std::uint64_t task : batch.erased) after.erase(task);
+  const std::map<std::string, Group> before = groupsIn(rows_);
+  for (const auto& [name, group] : groupsIn(after)) {
+    const auto was = before.find(name);
+    const bool started = group.started || (was != before.end() && was->second.started);
+    const std::string what = "of group " + name + ", which is of " + std::to_string(group.size) +
+                             ", " + std::to_string(group.placed.size()) + " have a place";
+    if (group.placed.size() >= group.size) continue;
+    if (!started && !group.placed.empty()) violated("P11", what);
+    const bool gained = std::any_of(decisions.begin(), decisions.end(), [&](std::uint64_t task) {
+      return group.placed.contains(task);
+    });
+    if (!started || !gained) continue;
+    std::size_t waited = 0, lost = 0;
+    for (const std::uint64_t task : group.waiting) {
+      const auto row = rows_.find(task);
+      if (row != rows_.end()) ++(row->second.holds() ? lost : waited);
+    }
+    if (waited != 0 && group.placed.size() + lost < group.size) {
+      violated("P11", what + " since this decision, and " + std::to_string(waited) + " wait");
+    }
+  }
+}
+
+// How many such tasks would fit at once, on one card each.
+std::size_t ClusterCheck::fitting(const Row& row, std::size_t most) const {
+  std::size_t count = 0;
+  for (const Node& node : nodes_) {
+    if (node.marked || !suits(node, row)) continue;
+    std::uint64_t cpu = 0;
+    for (const auto& [id, other] : rows_) {
+      if (other.holds() && other.node == node.facts.name) cpu += other.cpuMilli;
+    }
+    LedgerModel model = node.model;
+    HeldTask one = row.held;
+    for (std::uint32_t card = 0; card < model.cards().size(); ++card) {
+      one.cards = {card};
+      while (count < most && cpu + row.cpuMilli <= node.facts.cpuMilli &&
+             model.room(one.want) == Room::Fits && model.obstacle(one).id == nullptr) {
+        model.setTask((std::uint64_t{1} << 62) + count++, one);
+        cpu += row.cpuMilli;
+      }
+    }
+  }
+  return count;
+}
+
+bool ClusterCheck::asksAlike(const Row& one, const Row& other) {
+  const auto asked = [](const Row& row) {
+    const Want& want = row.held.want;
+    return std::tie(want.taskClass, want.mem, want.share, want.cards, row.cpuMilli, row.models);
+  };
+  return asked(one) == asked(other);
+}
+
+// No group waits for which there is room, where its tasks ask for the same: what fits of others
+// depends on the order in which they are tried.
+void ClusterCheck::groupsRest() {
+  for (const auto& [name, group] : groupsIn(rows_)) {
+    if (group.waiting.empty()) continue;
+    const std::size_t here = group.placed.size() + group.waiting.size();
+    const std::size_t goal = group.started ? std::min<std::size_t>(group.size, here) : group.size;
+    if (here < goal) continue;
+    const std::size_t due =
+        std::max<std::size_t>(goal, group.placed.size() + 1) - group.placed.size();
+    const Row& row = rows_.at(*group.waiting.begin());
+    const auto end = std::next(group.waiting.begin(), static_cast<std::ptrdiff_t>(due));
+    const bool alike = std::all_of(group.waiting.begin(), end, [&](std::uint64_t task) {
+      return asksAlike(rows_.at(task), row);
+    });
+    if (!alike || fitting(row, due) < due) continue;
+    violated("P10", "group " + name + " waits for room for " + std::to_string(due) +
+                        " tasks, and there is");
   }
 }
 
@@ -450,8 +576,10 @@ void ClusterCheck::schedulerAnswered(std::uint64_t number, bool ok) {
   if (!ok) return;
   if (!batch.rows.empty() || !batch.erased.empty()) ++changes_;
   if (batch.term != 0) termStored(batch.term);
+  const std::map<std::string, Group> groups = groupsIn(rows_);
   for (const auto& [task, row] : batch.rows) rows_[task] = row;
   for (const std::uint64_t task : batch.erased) rows_.erase(task);
+  noteStarted(groups);
   for (Node& node : nodes_) {
     const auto mark = batch.marks.find(node.facts.name);
     if (mark == batch.marks.end()) continue;
@@ -540,6 +668,9 @@ void ClusterCheck::assigned(const Submit& submit, schema::Assigned::Reader said)
   if (said.getWaiting() || !row->second.holds()) return;
   const std::string token = text(said.getToken());
   if (token.empty()) return;
+  if (!row->second.group.empty() && !started_.contains(task)) {
+    violated("P11", what + " and its token, before its group was whole");
+  }
   const auto [first, isFirst] = tokens_.try_emplace({task, said.getEpoch()}, token);
   if (first->second != token) violated("P6", what + " and another token than before");
   if (text(said.getNode()) != row->second.node) {
@@ -615,6 +746,7 @@ std::set<std::string> ClusterCheck::differences() const {
 
 // Whether there is room for what waits.
 void ClusterCheck::waits(std::uint64_t task, const Row& row) {
+  if (!row.group.empty()) return;
   for (const Node& node : nodes_) {
     if (node.marked || !suits(node, row)) continue;
     std::uint64_t cpu = row.cpuMilli;
@@ -638,6 +770,7 @@ void ClusterCheck::atRest() {
       violated("P9", what + " rests in state " + std::to_string(static_cast<int>(row.state)));
     }
   }
+  groupsRest();
   if (!asked_.empty()) {
     violated("C2", "request " + std::to_string(asked_.begin()->first) + " has no answer");
   }

@@ -6,8 +6,9 @@
 // Judged: P1, P2, P5, P8 (each node's rows, and each decision of the scheduler), P3 (over the rows
 // of all nodes), P4 (at rest all views say the same), P6 (epochs, request ids), P7 (infeasible is
 // what fits no empty node), P9 (no orphan, and nothing that was deleted, at rest), P10 (what waits
-// at rest has no room), C1 (terms and leases), C2 (one answer), C3 (placed again only after the
-// fence), C4 (views agree soon after everything healed), D1 and D2 of what was answered.
+// at rest has no room), P11 (groups start whole), C1 (terms and leases), C2 (one answer), C3
+// (placed again only after the fence), C4 (views agree soon after everything healed), D1 and D2 of
+// what was answered.
 //
 // Of several schedulers the last one that booted is the one that acts. What another one still says
 // counts for nothing here: it may promise nothing that was not stored before (D1), and change
@@ -47,6 +48,8 @@ class ClusterCheck {
     std::string node;
     std::string wantedNode;
     std::vector<std::string> models;
+    std::string group;                // its owner's; empty: none
+    std::uint32_t groupSize = 0;
     std::uint64_t cpuMilli = 0;
     std::uint64_t nodeTask = 0;
     std::string token;
@@ -55,6 +58,7 @@ class ClusterCheck {
     bool adopted = false;
     bool again = false;               // ending: it waits again after that
     bool holds() const;               // room of its node
+    bool placed() const;              // and keeps it, as far as is decided
   };
   // A cluster's task on a node.
   struct Copy {
@@ -170,6 +174,17 @@ class ClusterCheck {
   void promisesHold(const std::map<std::uint64_t, Row>& rows, const std::set<std::uint64_t>& over);
   void staysDeleted(std::uint64_t task, const Row& row);
   void waits(std::uint64_t task, const Row& row);
+  struct Group {                      // its tasks, in some rows
+    std::uint32_t size = 0;
+    std::set<std::uint64_t> waiting, placed, bound;
+    bool started = false;             // one of them was placed as it was whole
+  };
+  std::map<std::string, Group> groupsIn(const std::map<std::uint64_t, Row>& rows) const;
+  void judgeGroups(const SchedulerBatch& batch, const std::vector<std::uint64_t>& decisions);
+  void noteStarted(const std::map<std::string, Group>& before);
+  static bool asksAlike(const Row& one, const Row& other);
+  void groupsRest();
+  std::size_t fitting(const Row& row, std::size_t most) const;
 
   Verdict& verdict_;
   std::vector<Node> nodes_;
@@ -192,6 +207,7 @@ class ClusterCheck {
   std::set<std::uint64_t> deleted_;              // asked for
   bool drained_ = false;                         // somebody drains, so tasks may be evicted
   Nanos stalledUntil_{0};                        // the scheduler
+  std::set<std::uint64_t> started_;              // tasks that had a place as their group was whole
   std::set<std::uint64_t> begun_;                // a node has held it
   std::set<std::uint64_t> ended_;                // a node has ended it
 };

@@ -48,6 +48,23 @@ class ClusterCheckTest : public ::testing::Test, public Verdict {
       task.getSpec().initTask().setMemBytes(static_cast<std::uint64_t>(gibibytes(1).value));
     });
   }
+  // One of a group of two.
+  static StoredRow memberRow(std::uint64_t id, schema::PlaceState state) {
+    return makeRow({RowKind::ClusterTask, id}, [state](auto r) {
+      auto stored = r.initClusterTask();
+      stored.setEndedUnixMs(state == schema::PlaceState::ENDED ? 1 : 0);
+      auto task = stored.initTask();
+      task.setEpoch(1);
+      task.setState(state);
+      auto spec = task.initSpec();
+      spec.setGroup("train");
+      spec.setGroupSize(2);
+      spec.initTask().setMemBytes(static_cast<std::uint64_t>(gibibytes(1).value));
+      if (state == schema::PlaceState::WAITING) return;
+      task.setNode("n0");
+      task.initCards(1).set(0, "sim-0");
+    });
+  }
   void commit(const std::vector<StoredRow>& rows) {
     check_.schedulerAppended(++batch_, rows, now_);
     check_.schedulerAnswered(batch_, true);
@@ -106,6 +123,60 @@ TEST_F(ClusterCheckTest, D1_OfADrainedNodeThatIsHeardOfNoTaskIsDroppedBeforeItEn
   now_ += ClusterCheck::kFence - millis(1);
   expect("D1");
   commit({taskRow(State::ENDED)});
+}
+
+TEST_F(ClusterCheckTest, P11_AGroupIsPlacedAsAWhole) {
+  nodeHeard();
+  commit({memberRow(1, State::WAITING), memberRow(2, State::WAITING)});
+  commit({memberRow(1, State::ASSUMED), memberRow(2, State::ASSUMED)});
+  commit({memberRow(1, State::BOUND)});
+  commit({memberRow(2, State::BOUND)});
+}
+
+TEST_F(ClusterCheckTest, P11_OneOfTwoIsNoGroup) {
+  nodeHeard();
+  commit({memberRow(1, State::WAITING), memberRow(2, State::WAITING)});
+  expect("P11");
+  commit({memberRow(1, State::ASSUMED)});
+}
+
+TEST_F(ClusterCheckTest, P11_WhoIsLeftOfAGroupThatHasNotStartedGivesItsPlaceBack) {
+  nodeHeard();
+  commit({memberRow(1, State::ASSUMED), memberRow(2, State::BOUND)});
+  commit({memberRow(1, State::WAITING), memberRow(2, State::ENDING)});
+  commit({memberRow(2, State::WAITING)});
+  commit({memberRow(1, State::ASSUMED), memberRow(2, State::BOUND)});
+  expect("P11");
+  commit({memberRow(1, State::WAITING)});
+}
+
+TEST_F(ClusterCheckTest, P11_WhatHasStartedMayLoseATaskAndGetItBackAlone) {
+  nodeHeard();
+  commit({memberRow(1, State::BOUND), memberRow(2, State::BOUND)});
+  commit({memberRow(1, State::WAITING)});
+  commit({memberRow(1, State::ASSUMED)});
+}
+
+TEST_F(ClusterCheckTest, P11_WhatHasStartedAndLostAllComesBackAsAWhole) {
+  nodeHeard();
+  commit({memberRow(1, State::BOUND), memberRow(2, State::BOUND)});
+  commit({memberRow(1, State::WAITING), memberRow(2, State::WAITING)});
+  expect("P11");
+  commit({memberRow(1, State::ASSUMED)});
+}
+
+TEST_F(ClusterCheckTest, P11_NoTokenIsToldBeforeTheGroupIsWhole) {
+  nodeHeard();
+  ask([](auto request) { request.initSubmit().initTask().setRequestId("a"); });
+  commit({memberRow(1, State::BOUND), memberRow(2, State::ASSUMED)});
+  expect("P11");
+  reply([](auto reply) {
+    auto assigned = reply.initAssigned();
+    assigned.setTask(1);
+    assigned.setEpoch(1);
+    assigned.setNode("n0");
+    assigned.setToken("token");
+  });
 }
 
 TEST_F(ClusterCheckTest, P8_ACordonedNodeGetsNothingNew) {

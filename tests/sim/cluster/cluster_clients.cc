@@ -12,6 +12,7 @@ constexpr std::size_t kAskedMax = 64;
 constexpr std::size_t kLocalTasks = 3;   // that people on a node keep, at most
 constexpr Nanos kPatience = seconds(35);   // as services/api/commands/cluster_actor_client.h
 constexpr std::uint64_t kWandersPercent = 3;
+constexpr std::uint32_t kGroupTasks = 4;  // that start together, at most
 
 // Says nothing of what became of it.
 bool busyNow(const std::string& code) { return code == "overloaded" || code == "unavailable"; }
@@ -69,7 +70,10 @@ std::optional<AskingClient::Asked> AskingClient::answered(std::uint64_t corr) {
 ClusterClient::ClusterClient(std::vector<Site*> schedulers, SchedulerFacts facts,
                              const ClusterOptions& options, std::vector<std::string> nodes,
                              Dice dice)
-    : AskingClient(options, dice), facts_(std::move(facts)), nodes_(std::move(nodes)) {
+    : AskingClient(options, dice),
+      facts_(std::move(facts)),
+      nodes_(std::move(nodes)),
+      groupDice_(options.seed ^ 0x67726f7570ULL) {
   for (Site* site : schedulers) doors_.push_back({site, ActorId::kNobody, ActorId::kNobody});
   doors_[at_].site->after(millis(1), [this] { act(); });
 }
@@ -144,6 +148,7 @@ void ClusterClient::act() {
     wish.endAt = here.now() + dice_.magnitude(options_.lifeMin, options_.lifeMax);
     submit(id, wish);
   }
+  if (groupDice_.percent(options_.groupsPercent)) submitGroup();
   if (options_.has(ClusterFault::Operators) && dice_.percent(10)) operate();
   if (dice_.percent(15)) question();
 }
@@ -163,8 +168,29 @@ void ClusterClient::submit(std::uint64_t id, Wish& wish) {
     spec.setApplication(wish.application);
     spec.setCpuMilli(wish.cpuMilli);
     spec.setPreempt(wish.preempt);
+    spec.setGroup(wish.group);
+    spec.setGroupSize(wish.groupSize);
     if (!wish.model.empty()) spec.initModels(1).set(0, wish.model);
   });
+}
+
+// Tasks that ask for the same, sometimes fewer or more than make the group whole. Few names are
+// used, so a group meets others of its name, of its size or another one.
+void ClusterClient::submitGroup() {
+  if (wishes_.size() > options_.tasks + kGroupTasks) return;
+  Wish shape = Wish::draw(options_, groupDice_, "");
+  shape.cards = 1;
+  shape.preempt = false;
+  shape.groupSize = static_cast<std::uint32_t>(groupDice_.between(1, kGroupTasks));
+  shape.group = "group-" + std::to_string(groupDice_.below(3));
+  const std::int64_t tasks = shape.groupSize + groupDice_.between(-1, 1);
+  for (std::int64_t i = 0; i < tasks; ++i) {
+    const std::uint64_t id = ++lastWish_;
+    Wish& wish = wishes_[id] = shape;
+    wish.requestId = "job-" + std::to_string(id);
+    wish.endAt = doors_[at_].site->now() + groupDice_.magnitude(options_.lifeMin, options_.lifeMax);
+    if (groupDice_.percent(80)) submit(id, wish);  // the others are asked for at the next visit
+  }
 }
 
 void ClusterClient::operate() {

@@ -31,6 +31,8 @@ struct Wish {
   std::string card;
   std::string model;
   std::string application;
+  std::string group;
+  std::uint32_t groupSize = 0;
   std::uint64_t cpuMilli = 0;
   bool preempt = false;
   std::uint64_t task = 0;        // 0: no answer has named it yet
@@ -130,6 +132,7 @@ class ClusterClient final : public AskingClient {
   void act();
   void visit(std::uint64_t id, Wish& wish);
   void submit(std::uint64_t id, Wish& wish);
+  void submitGroup();
   void operate();
   void question();
   bool ask(Asked what, std::uint32_t uid, const Fill& fill);
@@ -137,6 +140,7 @@ class ClusterClient final : public AskingClient {
 
   const SchedulerFacts facts_;
   const std::vector<std::string> nodes_;
+  Dice groupDice_;                 // so that other wishes are the same without groups
   std::vector<Door> doors_;
   std::size_t at_ = 0;             // the door, on whose loop act() runs
   std::size_t toFree_ = 0;         // nodes that are not uncordoned yet

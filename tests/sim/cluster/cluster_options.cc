@@ -22,6 +22,7 @@ const OptionTable<ClusterOptions, ClusterFaultName>& words() {
           inUnits(millis(1), "life_min_ms", &ClusterOptions::lifeMin),
           inUnits(millis(1), "life_max_ms", &ClusterOptions::lifeMax),
           number("pinned", &ClusterOptions::pinnedPercent),
+          number("groups", &ClusterOptions::groupsPercent),
           inUnits(millis(1), "think_ms", &ClusterOptions::think),
           inUnits(millis(1), "delay_max_ms", &ClusterOptions::delayMax),
           inUnits(millis(1), "fault_every_ms", &ClusterOptions::faultEvery),
@@ -66,7 +67,8 @@ const std::vector<ClusterFaultName>& clusterFaultNames() {
 
 // A tenth of the seeds has no faults at all, the others each class by a coin whose weight is the
 // seed's own. Who schedules is drawn by other dice, so that a seed's cluster is the same with one
-// scheduler and a file (schedulers=1 etcd=0) as before there were several.
+// scheduler and a file (schedulers=1 etcd=0) as before there were several; and so are groups
+// (groups=0).
 ClusterOptions ClusterOptions::draw(std::uint64_t seed) {
   Dice dice(seed ^ 0x636c7573746572ULL);
   ClusterOptions o;
@@ -93,12 +95,14 @@ ClusterOptions ClusterOptions::draw(std::uint64_t seed) {
   o.delayMax = dice.magnitude(micros(200), o.has(ClusterFault::Delays) ? seconds(4) : millis(20));
   o.faultEvery = dice.magnitude(seconds(2), seconds(30));
   o.length = dice.between(seconds(40), seconds(200));
-  Dice group(seed ^ 0x65746364ULL);
-  o.etcd = group.percent(70);
+  Dice together(seed ^ 0x67726f7570ULL);
+  o.groupsPercent = together.pick(std::vector<std::uint32_t>{0, 0, 10, 30});
+  Dice several(seed ^ 0x65746364ULL);
+  o.etcd = several.percent(70);
   if (!o.etcd) return o;
-  o.schedulers = group.pick(std::vector<std::uint32_t>{1, 2, 2, 3});
+  o.schedulers = several.pick(std::vector<std::uint32_t>{1, 2, 2, 3});
   for (const ClusterFaultName& entry : clusterFaultNames()) {
-    if (entry.fault < ClusterFault::Pauses || !group.percent(weight)) continue;
+    if (entry.fault < ClusterFault::Pauses || !several.percent(weight)) continue;
     o.faults |= static_cast<std::uint32_t>(entry.fault);
   }
   return o;

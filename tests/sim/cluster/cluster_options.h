@@ -64,6 +64,7 @@ struct ClusterOptions {
   Nanos lifeMin = seconds(2);         // of a task
   Nanos lifeMax = seconds(60);
   std::uint32_t pinnedPercent = 10;   // that name their node
+  std::uint32_t groupsPercent = 0;    // of the times that a client may submit: a group
   Nanos think = seconds(1);           // between two doings of a client, about
   Nanos delayMax = millis(5);         // of the network
   Nanos faultEvery = seconds(10);     // on average

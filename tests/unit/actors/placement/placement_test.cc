@@ -66,7 +66,7 @@ TEST(Placement, P8_TakesAndRefusesByTheRulesOfTheContract) {
   ClusterAsk less = host(-1, 0);
   expectAll(ledger, {
                         {"memory goes by GiB, 5 of them", ask(Ordinary, 5, 10), "fits"},
-                        {"5 MiB more", {odd, "", {}, 0, Bytes(0), "", {}, {}}, "fits"},
+                        {"5 MiB more", {odd, "", {}, 0, Bytes(0), "", {}, {}, ""}, "fits"},
                         {"at least 1 MiB", ask(Ordinary, 0, 10), "invalid-argument"},
                         {"99 percent", ask(Ordinary, 1, 99), "fits"},
                         {"N * 100 are whole cards", ask(Ordinary, 0, 400), "fits"},

@@ -82,8 +82,9 @@ struct Parts {
   FreedRoom freed;
   Members members{rounds, ledger, freed, ActorId{77}, options.times};
   Places places{ledger, members, freed};
-  Waiting waiting{ledger, members};
-  Tasks tasks{options, rounds, ledger, members, freed, places, waiting};
+  Groups groups;
+  Waiting waiting{ledger, members, groups};
+  Tasks tasks{options, rounds, ledger, members, freed, places, groups, waiting};
   Evictions evictions{rounds, ledger, members, freed, places, tasks};
   Drains drains{rounds, ledger, members, freed, tasks};
 };

@@ -63,7 +63,8 @@ TEST(ClusterCommands, ASpecSaysWhereATaskMayGo) {
   const Result<Command> command = parseCommand(
       R"(submit {"name":"a b","class":"offline","memory_gib":4,"core_percent":50,"node":"n-1",)"
       R"("models":["A","B"],"cpu_milli":1500,"host_memory_gib":2,"application":"web",)"
-      R"("node_score":"spread","card_score":"best-fit","preempt":true,"request_id":"r1"})",
+      R"("node_score":"spread","card_score":"best-fit","preempt":true,"request_id":"r1",)"
+      R"("group":"train","group_size":4})",
       Side::Cluster);
   ASSERT_TRUE(command.ok()) << command.error().message;
   capnp::MallocMessageBuilder message;
@@ -85,6 +86,8 @@ TEST(ClusterCommands, ASpecSaysWhereATaskMayGo) {
   EXPECT_EQ(spec.getNodeScore(), schema::Score::SPREAD);
   EXPECT_EQ(spec.getCardScore(), schema::Score::BEST_FIT);
   EXPECT_TRUE(spec.getPreempt());
+  EXPECT_EQ(spec.getGroup(), "train");
+  EXPECT_EQ(spec.getGroupSize(), 4u);
 }
 
 TEST(ClusterCommands, ATargetIsANodeOrOneOfItsCardsWhateverTheCardIsCalled) {
