@@ -255,7 +255,7 @@ Result<Report> prove(const ProveOptions& options, const ProveSetting& setting) {
   if (::access((setting.binaries + "/qgpu-work").c_str(), X_OK) != 0) {
     return fail(ErrorCode::NotFound, "qgpu-work, which does the work that is measured, is not in " +
                                          setting.binaries +
-                                         ": `./dev install` puts it there, the packages have none");
+                                         ": the package qgpu-manager has it, and `./dev install`");
   }
   demo::NodeClient client(setting.socket);
   const Result<demo::NodeSettings> settings = client.settings();

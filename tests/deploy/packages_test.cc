@@ -116,7 +116,7 @@ TEST_F(Packages, HaveEachInstalledFileOnceAndWhatBelongsToIt) {
   for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
     if (!entry.is_regular_file()) continue;
     std::string file = entry.path().string().substr(folder.path().size());
-    if (file == "/usr/bin/qgpu-demo" || file == "/usr/bin/qgpu-work") continue;
+    if (file == "/usr/bin/qgpu-demo") continue;
     if (file.starts_with(site)) {
       file = "/usr/share/zsh/vendor-completions/" + file.substr(site.size());
     }
