@@ -418,9 +418,9 @@ void ClusterCheck::judgeGroups(const SchedulerBatch& batch,
                              ", " + std::to_string(group.placed.size()) + " have a place";
     if (group.placed.size() >= group.size) continue;
     if (!started && !group.placed.empty()) violated("P11", what);
-    const bool gained = std::any_of(decisions.begin(), decisions.end(), [&](std::uint64_t task) {
-      return group.placed.contains(task);
-    });
+    const bool gained =
+        std::any_of(decisions.begin(), decisions.end(),
+                    [&placed = group.placed](std::uint64_t task) { return placed.contains(task); });
     if (!started || !gained) continue;
     std::size_t waited = 0, lost = 0;
     for (const std::uint64_t task : group.waiting) {
