@@ -121,12 +121,16 @@ kj::Promise<schema::SchedulerEnd::Client> Links::join(kj::Own<RpcSession> sessio
                                                       schema::MemberEnd::Client member,
                                                       Takes takes) {
   if (const Status may = mayJoin(*session); !may) return toException(may.error());
+  if (session->joined) {
+    return toException(fail(ErrorCode::Conflict, "this connection has joined already"));
+  }
   if (links_.size() + joining_ >= limits_.linksMax) {
     return toException(fail(ErrorCode::Overloaded, std::to_string(links_.size() + joining_) +
                                                        " nodes are linked already"));
   }
-  if (!mayJoinNow_) return link(*session, kj::mv(member), takes);
+  session->joined = true;
   session->countElsewhere();
+  if (!mayJoinNow_) return link(*session, kj::mv(member), takes);
   ++joining_;
   return mayJoinNow_()
       .attach(kj::defer([this, alive = kj::addRef(*alive_)]() {
@@ -134,22 +138,17 @@ kj::Promise<schema::SchedulerEnd::Client> Links::join(kj::Own<RpcSession> sessio
       }))
       .then([this, session = kj::mv(session), member = kj::mv(member), takes](
                 Status now) mutable -> kj::Promise<schema::SchedulerEnd::Client> {
-        if (!now) return toException(now.error());
-        return link(*session, kj::mv(member), takes);
+        if (now) return link(*session, kj::mv(member), takes);
+        session->close();  // nobody counts it any more
+        return toException(now.error());
       });
 }
 
 schema::SchedulerEnd::Client Links::link(RpcSession& session, schema::MemberEnd::Client member,
                                          Takes takes) {
-  if (session.joined) {
-    kj::throwFatalException(
-        toException(fail(ErrorCode::Conflict, "this connection has joined already")));
-  }
   do {
     lastNumber_ = (lastNumber_ + 1) % kLocalLinks;
   } while (lastNumber_ == 0 || links_.count(lastNumber_) != 0);
-  session.joined = true;
-  session.countElsewhere();
   links_.emplace(lastNumber_,
                  kj::heap<Link>(kj::addRef(session), kj::mv(member), takes, timer_.now()));
   return kj::heap<End>(*this, lastNumber_);

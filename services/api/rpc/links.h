@@ -67,7 +67,7 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   void setLocal(LocalMembers* local) { local_ = local; }
 
   // Asked before anybody joins, whoever it is; a refusal where another scheduler acts. It may take
-  // a while to know; who waits for it is one of `linksMax`.
+  // a while to know; who waits for it is one of `linksMax`. The connection of who is refused ends.
   void setMayJoin(std::function<kj::Promise<Status>()> mayJoin) {
     mayJoinNow_ = std::move(mayJoin);
   }

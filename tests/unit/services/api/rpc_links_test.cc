@@ -567,6 +567,35 @@ TEST_F(RpcLinks, AUserWithoutRightsMayNotJoinAndNobodyJoinsTwice) {
   EXPECT_EQ(codeOf(*node), ErrorCode::Conflict);
 }
 
+TEST_F(RpcLinks, WhoWaitsAsksOnceAndWhoIsRefusedIsLetGo) {
+  startServer();
+  auto paf = kj::newPromiseAndFulfiller<Status>();
+  kj::Maybe<kj::Promise<Status>> mayJoin = kj::mv(paf.promise);
+  links->setMayJoin([&] { return kj::mv(KJ_ASSERT_NONNULL(mayJoin)); });
+  const RpcLimits limits;
+  std::size_t count = 0;
+  schema::MemberEnd::Client nobody = kj::Exception(kj::Exception::Type::FAILED, "", 0);
+  auto node =
+      kj::refcounted<RpcSession>(bridge.timer(), limits, Peer{0, 6, true, {}}, Face::Unix, count);
+  bool closed = false;
+  auto end = node->whenClosed().then([&] { closed = true; }).eagerlyEvaluate(nullptr);
+  const auto join = [&](std::optional<ErrorCode>& code) {
+    return links->join(kj::addRef(*node), nobody, Links::Takes::Words)
+        .then([](auto&&) {}, [&](kj::Exception&& why) { code = fromException(why).code; })
+        .eagerlyEvaluate(nullptr);
+  };
+  std::optional<ErrorCode> first, second;
+  const auto waits = join(first), again = join(second);
+  ASSERT_TRUE(served([&] { return second.has_value(); }));
+  EXPECT_EQ(second, ErrorCode::Conflict);
+  EXPECT_FALSE(first.has_value());
+  EXPECT_EQ(count, 0u) << "it is one of linksMax";
+  EXPECT_FALSE(closed);
+  paf.fulfiller->fulfill(standsBy("b:1"));
+  ASSERT_TRUE(served([&] { return first.has_value() && closed; }));
+  EXPECT_EQ(first, ErrorCode::StandsBy);
+}
+
 TEST_F(RpcLinks, C5_OnlySoManyNodesAreLinked) {
   LinksLimits limits = quickLinks();
   limits.linksMax = 1;
