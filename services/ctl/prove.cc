@@ -47,7 +47,6 @@ int verify(const Options& options) {
   return show(verified->report, options);
 }
 
-// A report of one part says too little to be the card's.
 void keepPlace(const Options& options, const std::string& card, const std::string& path) {
   if (path.find_first_of(" \t\r\n") != std::string::npos) {
     std::fprintf(stderr,
@@ -64,7 +63,8 @@ void keepPlace(const Options& options, const std::string& card, const std::strin
                printable(kept.error().message).c_str());
 }
 
-// One that was made just now; the manager keeps where it lies.
+// One that was made just now; the manager keeps where it lies, but of a part alone, which says too
+// little to be the card's.
 int make(const Options& options) {
   const bool told = ::isatty(STDERR_FILENO) == 1;
   const auto tell = [told](const std::string& what) {

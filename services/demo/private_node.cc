@@ -1,8 +1,6 @@
 #include "services/demo/private_node.h"
 
-#include <filesystem>
 #include <signal.h>
-#include <stdlib.h>
 
 #include "services/demo/workload/clock.h"
 
@@ -22,17 +20,11 @@ PrivateNode::~PrivateNode() {
     manager_.reset();
   }
   killDescendants();
-  std::error_code ignored;
-  if (!dir_.empty()) std::filesystem::remove_all(dir_, ignored);
 }
 
 Status PrivateNode::open() {
-  char path[] = "/tmp/qgpu-demo-XXXXXX";  // short: a socket's path has 107 characters
-  if (mkdtemp(path) == nullptr) {
-    return fail(ErrorCode::Unavailable,
-                "no folder could be made in /tmp: make room or rights there");
-  }
-  dir_ = path;
+  if (Status made = folder_.made(); !made) return made;
+  dir_ = folder_.path();
   if (Status status = calibrate(); !status) return status;
   return startManager();
 }

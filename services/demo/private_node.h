@@ -6,6 +6,7 @@
 #include <string>
 
 #include "runtime/result.h"
+#include "services/demo/tenants/output_folder.h"
 #include "services/demo/tenants/tenant_host.h"
 
 namespace qgpu::demo {
@@ -24,6 +25,7 @@ class PrivateNode final : public TenantHost {
  private:
   Status startManager();
 
+  const OutputFolder folder_{"demo"};
   std::unique_ptr<Child> manager_;
 };
 

@@ -11,10 +11,6 @@ namespace {
 
 using demo::percentile;
 
-std::string percent(std::int64_t permille) {
-  return std::to_string(permille / 10) + "." + std::to_string(std::abs(permille % 10)) + " %";
-}
-
 std::string ms(std::int64_t us) {
   return std::to_string(us / 1'000) + "." + std::to_string(us % 1'000 / 100) + " ms";
 }
@@ -76,7 +72,7 @@ Promise judgeQuota(const Result<QuotaFigures>& measured) {
 
 Promise judgeShare(std::int64_t wantedPermille, const Result<ShareFigures>& measured) {
   Promise promise = promiseOf("share-" + std::to_string(wantedPermille / 10),
-                              "A task with " + percent(wantedPermille) +
+                              "A task with " + percentText(wantedPermille) +
                                   " of the card under fixed-share does that much of the work that "
                                   "its program does alone");
   if (!measured) return couldNotRun(std::move(promise), measured);
@@ -93,15 +89,15 @@ Promise judgeShare(std::int64_t wantedPermille, const Result<ShareFigures>& meas
     return std::abs(permille - m.wantedPermille) * 1'000 <= error * m.wantedPermille;
   };
   if (isNear(m.workPermille, kShareErrorPermille)) return proven(std::move(promise));
-  const std::string why = "it did " + percent(m.workPermille) + ", more than " +
-                          percent(kShareErrorPermille) + " of its share away";
-  const std::string noise =
-      "; without qgpu the program's speed moved by " + percent(m.bareApartPermille) + " meanwhile";
+  const std::string why = "it did " + percentText(m.workPermille) + ", more than " +
+                          percentText(kShareErrorPermille) + " of its share away";
+  const std::string noise = "; without qgpu the program's speed moved by " +
+                            percentText(m.bareApartPermille) + " meanwhile";
   const bool below = m.workPermille < m.wantedPermille;
   if (below && isNear(m.workPermille, kShareLostPermille) &&
       isNear(m.accountPermille, kShareErrorPermille)) {
     return weaker(std::move(promise),
-                  why + ", though it had the card for " + percent(m.accountPermille) +
+                  why + ", though it had the card for " + percentText(m.accountPermille) +
                       " of the time: the rest is lost at changes of tasks, or to other programs" +
                       noise);
   }

@@ -30,10 +30,6 @@ std::string code(const std::string& text) {
   return fits ? "`" + toUtf8(text) + "`" : plain(text);
 }
 
-std::string permilleText(std::int64_t permille) {
-  return std::to_string(permille / 10) + "." + std::to_string(permille % 10) + " %";
-}
-
 std::string figuresText(const Promise& promise) {
   std::string out;
   for (const Figure& figure : promise.figures) {
@@ -54,8 +50,8 @@ std::string headTable(const Head& head) {
       {"isolation", head.isolation},
       {"priority of the manager's card loop", head.realtime},
       {"clock of the stamps", head.clock},
-      {"processor time that others took meanwhile", permilleText(head.othersPermille)},
-      {"and the host of this machine", permilleText(head.stolenPermille)},
+      {"processor time that others took meanwhile", percentText(head.othersPermille)},
+      {"and the host of this machine", percentText(head.stolenPermille)},
   };
   std::string out = "| | |\n|---|---|\n";
   for (const auto& [name, value] : rows) {

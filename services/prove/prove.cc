@@ -3,7 +3,6 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
-#include <stdlib.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "actors/ledger/card_name.h"
 #include "services/base/wall_time.h"
 #include "services/demo/tenants/machine_use.h"
+#include "services/demo/tenants/output_folder.h"
 #include "services/prove/checks.h"
 #include "services/prove/page.h"
 #include "services/prove/signature.h"
@@ -22,25 +22,6 @@ namespace fs = std::filesystem;
 
 constexpr std::uintmax_t kReportMax = 4U << 20U;
 constexpr std::array<std::int64_t, 3> kKernelsMs = {1, 10, 100};
-
-// Of what the programs of one run print.
-class OutputFolder {
- public:
-  OutputFolder() {
-    char path[] = "/tmp/qgpu-prove-XXXXXX";
-    if (::mkdtemp(path) != nullptr) path_ = path;
-  }
-  ~OutputFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  OutputFolder(const OutputFolder&) = delete;
-  OutputFolder& operator=(const OutputFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 class Run {
  public:
@@ -262,10 +243,8 @@ Result<Report> prove(const ProveOptions& options, const ProveSetting& setting) {
   if (!settings) return settings.error();
   const Result<demo::CardCounters> card = chooseCard(client, options.card);
   if (!card) return card.error();
-  const OutputFolder outputs;
-  if (outputs.path().empty()) {
-    return fail(ErrorCode::Unavailable, "no folder could be made in /tmp: make room or rights");
-  }
+  const demo::OutputFolder outputs("prove");
+  if (Status made = outputs.made(); !made) return made.error();
   CardHost host(setting.binaries, setting.socket, outputs.path(), *card);
   if (Status may = mayMeasure(host); !may) return may.error();
   demo::becomeKeeper();
@@ -335,8 +314,8 @@ Result<Verified> verifyReport(const ProveOptions& options) {
 }
 
 std::string openclDriver(const std::string& binaries) {
-  const OutputFolder outputs;
-  if (outputs.path().empty()) return "";
+  const demo::OutputFolder outputs("prove");
+  if (!outputs.made()) return "";
   AnyHost host(binaries, outputs.path());
   const Result<std::string> driver = driverOf(host);
   return driver ? *driver : "";

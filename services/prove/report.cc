@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <simdjson.h>
 #include <utility>
 
@@ -115,6 +116,10 @@ class Reader {
 };
 
 }  // namespace
+
+std::string percentText(std::int64_t permille) {
+  return std::to_string(permille / 10) + "." + std::to_string(std::abs(permille % 10)) + " %";
+}
 
 std::string_view nameOf(Verdict verdict) {
   return kVerdicts[static_cast<std::size_t>(verdict)];

@@ -16,6 +16,7 @@ namespace qgpu::prove {
 inline constexpr std::int64_t kSchema = 1;
 
 enum class Verdict : std::uint8_t { NotProven, Weaker, Proven };
+std::string percentText(std::int64_t permille);  // "12.3 %"
 std::string_view nameOf(Verdict verdict);  // "not proven", "weaker", "proven"
 
 struct Figure {

@@ -7,6 +7,7 @@
 // mends it; what can't be known here is left unsaid.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,7 @@ struct Diagnosis {
 struct DoctorContext {
   const DoctorOptions& options;
   Diagnosis& diagnosis;
+  std::optional<std::string> openclDriver{};  // of this machine, once a program was asked for it
 
   std::string path(const std::string& absolute) const { return options.path(absolute); }
   void well(std::string what) { diagnosis.well.push_back(std::move(what)); }

@@ -21,14 +21,15 @@ std::string ageOf(const std::string& date, std::int64_t nowUnixMs) {
 
 // Of the machine that is looked at; OpenCL's driver is asked of a program beside this one, which
 // runs on this machine alone.
-prove::Standing standingNow(const DoctorContext& context, const CardOfReport& card,
+prove::Standing standingNow(DoctorContext& context, const CardOfReport& card,
                             const std::string& version) {
   prove::Standing now{"", firstLine(context.path("/proc/sys/kernel/osrelease")), version};
   for (const Fact& fact : context.diagnosis.facts) {
     if (card.backend == "nvidia" && fact.name == "nvidia driver") now.driver = fact.value;
   }
   if (card.backend == "opencl" && context.options.root == "/") {
-    now.driver = prove::openclDriver(binaryFolder());
+    if (!context.openclDriver) context.openclDriver = prove::openclDriver(binaryFolder());
+    now.driver = *context.openclDriver;
   }
   return now;
 }
