@@ -1,5 +1,6 @@
 #include "services/replay/replay.h"
 
+#include <algorithm>
 #include <cstring>
 #include <kj/exception.h>
 #include <utility>
@@ -24,6 +25,13 @@ std::int64_t dateOf(schema::Turn::Reader turn) {
 bool same(const Words& a, const Words& b) {
   return a.size() == b.size() &&
          std::memcmp(a.data(), b.data(), a.size() * sizeof(capnp::word)) == 0;
+}
+
+template <typename Reader>
+Words flat(Reader reader) {
+  Words words(reader.totalSize().wordCount + 1);
+  capnp::copyToUnchecked(reader, kj::arrayPtr(words.data(), words.size()));
+  return words;
 }
 
 }  // namespace
@@ -98,7 +106,17 @@ void SchedulerReplay::turn() {
   turnText_ = "turn " + std::to_string(seen_.turns) + " at " + rfc3339Micro(seen_.lastUnixMs) +
               ", " + kindOf(told.getMessage()) + " of actor " + std::to_string(told.getSender());
   now_ = Nanos(told.getNowNs());
-  give(told.getMessage(), static_cast<ActorId>(told.getSender()), now_);
+  const auto sender = static_cast<ActorId>(told.getSender());
+  if (sender == life_.self && !own_.empty()) heard(told.getMessage());
+  give(told.getMessage(), sender, now_);
+}
+
+// A timer's message is not among them, and one that is not their first may have overtaken it.
+void SchedulerReplay::heard(schema::Envelope::Reader message) {
+  const Words words = flat(message);
+  const auto it = std::find_if(own_.begin(), own_.end(),
+                               [&](const Words& own) { return same(own, words); });
+  if (it != own_.end()) own_.erase(it);
 }
 
 void SchedulerReplay::give(schema::Envelope::Reader message, ActorId sender, Nanos now) {
@@ -144,6 +162,12 @@ Result<Words> SchedulerReplay::ask(const Fill& fill) {
     if (from_->record().isTurn()) turn();
     from_->next();
   }
+  // Where the recording ends before that, it is taken for done.
+  while (answer_.empty() && !own_.empty()) {
+    const Words words = std::move(own_.front());
+    own_.pop_front();
+    give(readEnvelope(words.data()), life_.self, now_);
+  }
   if (answer_.empty()) return tooShort;
   return std::move(answer_);
 }
@@ -161,10 +185,8 @@ capnp::MessageBuilder* SchedulerReplay::beginSend(ActorId, ActorId to, Lane lane
 void SchedulerReplay::finishSend() {
   const Words words = scratch_.finish<schema::Envelope>();
   const auto message = readEnvelope(words.data());
-  if (to_ != kAsks || !message.isClusterReply()) return;
-  const auto reply = message.getClusterReply();
-  answer_ = Words(reply.totalSize().wordCount + 1);
-  capnp::copyToUnchecked(reply, kj::arrayPtr(answer_.data(), answer_.size()));
+  if (to_ == life_.self) own_.push_back(flat(message));
+  if (to_ == kAsks && message.isClusterReply()) answer_ = flat(message.getClusterReply());
 }
 
 capnp::MessageBuilder* SchedulerReplay::beginTimer(ActorId, Nanos, TimerId& id) {

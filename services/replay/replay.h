@@ -5,6 +5,7 @@
 
 #include <capnp/serialize.h>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -44,7 +45,8 @@ class SchedulerReplay final : private TurnHost, private RecordSink {
   const Replayed& seen() const { return seen_; }
 
   // What the scheduler would have answered here, a flat message with a schema::ClusterReply root.
-  // Nothing is compared afterwards. NotFound: the recording ends before it can answer.
+  // Nothing is compared afterwards. A commit that is under way where the recording ends is taken for
+  // done. NotFound: it ends before the scheduler can answer all the same.
   using Fill = std::function<void(schema::ClusterRequest::Builder)>;
   Result<Words> ask(const Fill& fill);
 
@@ -53,6 +55,7 @@ class SchedulerReplay final : private TurnHost, private RecordSink {
   Status load();
   void turn();
   void give(schema::Envelope::Reader message, ActorId sender, Nanos now);
+  void heard(schema::Envelope::Reader message);
   void differs(const std::string& how);
   void count(schema::Recorded::Reader record);
 
@@ -81,6 +84,7 @@ class SchedulerReplay final : private TurnHost, private RecordSink {
   Replayed seen_;
   bool asks_ = false;
   Words answer_;
+  std::deque<Words> own_;  // what the actor told itself and has not heard yet
 };
 
 }  // namespace qgpu

@@ -311,6 +311,34 @@ TEST(Replay, AsksWhyATaskWaitedThenAndWhereItIsNow) {
   EXPECT_SAYS(explainedAt(10'000), "runs on node b");
 }
 
+// Whether what was under way was stored nobody wrote down: the question takes it for stored.
+TEST(Replay, AsksWhereTheRecordingEndsBeforeACommitIsKnown) {
+  RecordedWorld recorded;
+  recorded.world.add("a", 1);
+  const std::uint64_t task = recorded.world.submitted(ClusterWorld::spec(Ordinary, 10, 30));
+  recorded.world.pass(seconds(2));
+  const std::string whole = recorded.file();
+  std::size_t commits = 0;
+  const auto isCommitted = [](schema::Recorded::Builder record) {
+    return record.isTurn() && record.getTurn().getMessage().isCommitted();
+  };
+  MemoryRecording::changed(whole, [&](auto record) { return commits += isCommitted(record), true; });
+  ASSERT_GE(commits, 3u);
+  std::size_t placed = 0;
+  for (std::size_t last = 1; last <= commits; ++last) {
+    std::size_t seen = 0;
+    const std::string cut = MemoryRecording::changed(
+        whole, [&](auto record) { return (seen += isCommitted(record)) < last; });
+    auto replay = SchedulerReplay::open(MemoryRecording::read(cut).value());
+    ASSERT_TRUE((*replay)->run().ok());
+    const auto answer = (*replay)->ask([&](Request request) { request.setExplain(task); });
+    ASSERT_TRUE(answer.ok()) << "before commit " << last << ": " << answer.error().message;
+    const auto reply = capnp::readMessageUnchecked<schema::ClusterReply>(answer->data());
+    placed += reply.isExplanation() ? 1 : 0;  // it is not known before its own commit
+  }
+  EXPECT_GE(placed, 1u);
+}
+
 // --- damage ---
 
 TEST(RecordingFile, D5_EachFlippedByteIsToldWithItsPlace) {
