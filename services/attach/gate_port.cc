@@ -298,12 +298,12 @@ Nanos GatePort::nextLook(const GuestTask& task, const GateSample& sample, Nanos 
   const GateState& gate = task.gate;
   if (gate.life != Life::Alive) return kNever;
   if (gate.settling && gate.stopAt != kNever) {  // its doorbell tells of the end, if it comes
-    return std::clamp(gate.stopAt - now, Nanos(0), options_.contendedEvery);
+    return std::clamp(gate.stopAt - now, Nanos(0), options_.busyEvery);
   }
   if (gate.settling) {
     const Nanos held = now - gate.storedAt;
     if (held >= seconds(1)) return options_.lateEvery;
-    return held >= options_.lateAfter ? options_.contendedEvery : gate.settleDelay;
+    return held >= options_.lateAfter ? options_.lateFirst : gate.settleDelay;
   }
   if (gate.frozen && gate.offAt != kNever) return options_.heldEvery;
   if (!gate.ordered) return kNever;
@@ -311,7 +311,8 @@ Nanos GatePort::nextLook(const GuestTask& task, const GateSample& sample, Nanos 
   if (task.pages.closed() && gate.toldBusy) return options_.lateEvery;
   if (gate.open) {
     if (gate.notify && !gate.rung && !gate.disarmed) return kNever;
-    return gate.contended ? options_.contendedEvery : options_.busyEvery;
+    const bool rings = task.taskClass != QGPU_ONLINE || !gate.contended;
+    return rings ? options_.busyEvery : options_.onlineEvery;
   }
   if (gate.disarmed || (gate.parked && sample.inFlight != 0)) return options_.lateEvery;
   return kNever;

@@ -25,11 +25,12 @@ namespace qgpu {
 struct GatePortOptions {
   // Between looks at an open gate with work behind it. Its doorbell tells when the last of it
   // ended; a look sees what rings nothing, such as a death.
-  Nanos contendedEvery = millis(2);  // where others want the card
   Nanos busyEvery = millis(4);
+  Nanos onlineEvery = millis(2);  // of an online task beside others: the end of its work rings not
   Nanos settleFirst = micros(30);  // after a hold; doubles up to settleEvery
   Nanos settleEvery = micros(250);
-  Nanos lateAfter = millis(10);  // a hold that takes longer is looked at every contendedEvery ...
+  Nanos lateAfter = millis(10);  // a hold that takes longer is looked at every lateFirst ...
+  Nanos lateFirst = millis(2);
   Nanos lateEvery = millis(10);  // ... and after a second every lateEvery
   // Launches wait at a shut gate and nothing in flight retires for so long: what runs may wait for
   // what they launch, so it has another turn (HAZARDS 3). Twice as long each time, up to the

@@ -40,8 +40,8 @@ bool driverIsFrozen() {
 }
 
 constexpr std::uint64_t kFastTickNs = 350 * kNsPerUs;  // somebody cares when we are idle
-constexpr std::uint64_t kSlowTickNs = 2 * kNsPerMs;    // and is told, or some thread waits for it
-constexpr std::uint64_t kLazyTickNs = 5 * kNsPerMs;    // nobody else wants the card
+constexpr std::uint64_t kSlowTickNs = 2 * kNsPerMs;    // and now, but a call of ours will tell it
+constexpr std::uint64_t kLazyTickNs = 10 * kNsPerMs;   // nobody cares, or soon, and will be told
 constexpr std::uint64_t kLingerNs = 5 * kNsPerMs;      // awake after the last launch
 constexpr int kParkedLooks = 3;
 constexpr std::uint64_t kFrozenWaitNs = 100 * kNsPerMs;  // a wake that got lost costs this much
@@ -53,7 +53,8 @@ bool alone() {
 
 std::uint64_t tickNs(const Look& look) {
   if (alone()) return kLazyTickNs;
-  return look.any && (look.attended || look.awaited) ? kSlowTickNs : kFastTickNs;
+  if (!look.any || !(look.attended || look.awaited)) return kFastTickNs;
+  return settling() ? kSlowTickNs : kLazyTickNs;
 }
 
 void sleepUntilLaunch() {
@@ -74,11 +75,13 @@ void waitForThaw() {
 }
 
 // One look at everything; `withoutRun` counts looks in a row that met no running launch. Where
-// somebody cares about the end of what is in flight, it is asked to be told; but not again because
-// it was told, which would be once for each launch of a program that waits for each.
-Look lookAtAll(int& withoutRun, bool nudged) {
+// somebody cares about the end of what is in flight, it is asked to be told; but not at once again
+// because it was told, which would be once for each launch of a program that waits for each.
+Look lookAtAll(int& withoutRun, bool nudged, std::uint64_t now) {
+  static std::uint64_t askedNs = 0;
   Look look;
-  look.await = settling() || (!nudged && !alone());
+  look.await = settling() || (!alone() && (!nudged || now - askedNs >= kFastTickNs));
+  if (look.await) askedNs = now;
   forEachFrontEnd([&](const FrontEnd& each) { each.look(look); });
   withoutRun = look.any && !look.running ? withoutRun + 1 : 0;
   storeRelaxed(session.slot->parked, withoutRun >= kParkedLooks ? 1u : 0u);
@@ -97,9 +100,9 @@ void* reaperThread(void*) {
       continue;
     }
     const std::uint32_t before = loadShared(nudges);
-    look = lookAtAll(withoutRun, nudged);
+    const std::uint64_t now = nowNs();
+    look = lookAtAll(withoutRun, nudged, now);
     nudged = false;
-    std::uint64_t now = nowNs();
     if (look.any) busyNs = now;
     ringIfIdleIsUntold();
     if (now - busyNs > kLingerNs && !anythingInFlight()) {
