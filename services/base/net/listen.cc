@@ -121,7 +121,8 @@ Result<TcpListener> TcpListener::open(const std::string& address, const std::str
   if (::bind(fd.get(), name, parsed->length) != 0 || ::listen(fd.get(), kBacklog) != 0) {
     return fail(errno == EADDRINUSE ? ErrorCode::AlreadyExists : ErrorCode::Unavailable,
                 "can't listen on " + address + ": " + why(errno) +
-                    "; choose another port with " + flag + ", or 0 for a free one");
+                    "; choose another port with " + flag + "; " + flag + "=" +
+                    address.substr(0, address.rfind(':')) + ":0 takes a free one");
   }
   socklen_t length = parsed->length;
   if (::getsockname(fd.get(), name, &length) != 0) {
