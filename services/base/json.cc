@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <simdjson.h>
 
 #include "runtime/check.h"
 
 namespace qgpu {
 namespace {
+
+static_assert(kJsonPadding >= simdjson::SIMDJSON_PADDING);
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
@@ -62,35 +65,51 @@ void appendEscaped(std::string& out, char c) {
   out += kHex[byte & 0xFU];
 }
 
-void tell(simdjson::dom::element value, DocumentWriter& to) {
-  using Type = simdjson::dom::element_type;
-  switch (value.type()) {
-    case Type::OBJECT:
+constexpr int kDeepest = 1024;
+
+// Of a document or of a value in it; what is wrong is thrown.
+template <typename Json>
+void tell(Json& json, int depth, DocumentWriter& to) {
+  using Type = simdjson::ondemand::json_type;
+  using NumberType = simdjson::ondemand::number_type;
+  if (depth > kDeepest) throw simdjson::simdjson_error(simdjson::DEPTH_ERROR);
+  switch (Type(json.type())) {
+    case Type::object:
       to.beginObject();
-      for (const auto& [key, member] : simdjson::dom::object(value)) tell(member, to.key(key));
+      for (simdjson::ondemand::field member : json.get_object()) {
+        to.key(std::string_view(member.unescaped_key()));
+        tell(member.value(), depth + 1, to);
+      }
       to.endObject();
       break;
-    case Type::ARRAY:
+    case Type::array:
       to.beginArray();
-      for (const simdjson::dom::element entry : simdjson::dom::array(value)) tell(entry, to);
+      for (simdjson::ondemand::value entry : json.get_array()) tell(entry, depth + 1, to);
       to.endArray();
       break;
-    case Type::STRING:
-      to.string(std::string_view(value));
+    case Type::string:
+      to.string(std::string_view(json.get_string()));
       break;
-    case Type::INT64:
-      to.number(std::int64_t(value));
+    case Type::number: {
+      simdjson::ondemand::number number = json.get_number();
+      switch (number.get_number_type()) {
+        case NumberType::signed_integer:
+          to.number(number.get_int64());
+          break;
+        case NumberType::unsigned_integer:
+          to.number(number.get_uint64());
+          break;
+        case NumberType::floating_point_number:
+          to.real(number.get_double());
+          break;
+      }
       break;
-    case Type::UINT64:
-      to.number(std::uint64_t(value));
+    }
+    case Type::boolean:
+      to.boolean(bool(json.get_bool()));
       break;
-    case Type::DOUBLE:
-      to.real(double(value));
-      break;
-    case Type::BOOL:
-      to.boolean(bool(value));
-      break;
-    case Type::NULL_VALUE:
+    case Type::null:
+      if (!bool(json.is_null())) throw simdjson::simdjson_error(simdjson::N_ATOM_ERROR);
       to.null();
       break;
   }
@@ -142,14 +161,20 @@ bool isUtf8(std::string_view text) {
   }
 }
 
-Status readJson(std::string_view json, DocumentWriter& to) {
-  simdjson::dom::parser parser;
-  simdjson::dom::element root;
-  if (const auto error = parser.parse(simdjson::padded_string(json)).get(root)) {
-    return fail(ErrorCode::InvalidArgument,
-                std::string("this is no JSON: ") + simdjson::error_message(error));
+// Each value is looked at once, as it is told: a list of 1,000 tasks is no tree of its own first.
+Status readJson(std::string_view json, DocumentWriter& to, std::size_t behind) {
+  std::optional<simdjson::padded_string> copy;
+  if (behind < kJsonPadding) json = std::string_view(copy.emplace(json));
+  try {
+    simdjson::ondemand::parser parser;
+    simdjson::ondemand::document document =
+        parser.iterate(simdjson::padded_string_view(json, json.size() + kJsonPadding));
+    tell(document, 0, to);
+    const char* more = nullptr;
+    if (!document.current_location().get(more)) throw simdjson::simdjson_error(simdjson::TRAILING_CONTENT);
+  } catch (const simdjson::simdjson_error& error) {
+    return fail(ErrorCode::InvalidArgument, std::string("this is no JSON: ") + error.what());
   }
-  tell(root, to);
   return ok();
 }
 

@@ -5,6 +5,7 @@
 // fed, the result is valid UTF-8 JSON on one line: control characters are escaped, bytes that are
 // no UTF-8 become U+FFFD (C7). Reading is simdjson's work.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -53,8 +54,11 @@ class DocumentWriter {
   DocumentWriter& flag(std::string_view name, bool b) { return key(name).boolean(b); }
 };
 
-// Tells `to` what stands in a text of JSON. InvalidArgument, with nothing told, where it is none.
-Status readJson(std::string_view json, DocumentWriter& to);
+// Tells `to` what stands in a text of JSON. InvalidArgument where it is none; what stands before
+// its first fault may have been told then. `behind`: so many bytes behind it may be read as well;
+// from kJsonPadding on it is not copied.
+inline constexpr std::size_t kJsonPadding = 64;
+Status readJson(std::string_view json, DocumentWriter& to, std::size_t behind = 0);
 
 class JsonWriter final : public DocumentWriter {
  public:

@@ -16,6 +16,10 @@
 namespace qgpu::ctl {
 namespace {
 
+// Where an answer is longer, the buffer has to be moved; what it does not fill costs nothing.
+constexpr std::size_t kUsualAnswer = 1U << 20U;
+constexpr std::size_t kChunk = 64U << 10U;
+
 ErrorCode errorNamed(const std::string& name) {
   for (int i = 0; i <= static_cast<int>(ErrorCode::Internal); ++i) {
     if (name == errorName(static_cast<ErrorCode>(i))) return static_cast<ErrorCode>(i);
@@ -23,10 +27,12 @@ ErrorCode errorNamed(const std::string& name) {
   return ErrorCode::Internal;
 }
 
-Document documentOf(std::string_view json) {
-  Document document;
-  if (!readJson(json, document)) document.beginObject().endObject();
-  return document;
+Document documentOf(std::string_view json, std::size_t behind) {
+  Document document(json.size());
+  if (readJson(json, document, behind)) return document;
+  Document none;
+  none.beginObject().endObject();
+  return none;
 }
 
 Error lost(const std::string& socket, const char* why) {
@@ -51,7 +57,7 @@ Answer::Answer(Document document)
   }
 }
 
-Answer::Answer(std::string_view json) : Answer(documentOf(json)) {}
+Answer::Answer(std::string_view json, std::size_t behind) : Answer(documentOf(json, behind)) {}
 
 Result<Answer> answerTo(Asker& asker, const Ask& ask, Nanos limit) {
   Result<Answer> answer = asker.ask(ask, limit);
@@ -112,7 +118,7 @@ Result<Answer> Client::nextLine(Nanos limit) {
   while (true) {
     const std::size_t newline = received_.find('\n', searched_);
     if (newline != std::string::npos) {
-      Answer line(std::string_view(received_).substr(0, newline));
+      Answer line(std::string_view(received_).substr(0, newline), received_.capacity() - newline);
       received_.erase(0, newline + 1);
       searched_ = 0;
       return line;
@@ -129,14 +135,16 @@ Result<Answer> Client::nextLine(Nanos limit) {
       return lost(socket_, "does not answer");
     }
     if (ready <= 0) continue;
-    char chunk[64 * 1024];
-    const ssize_t n = ::recv(fd_, chunk, sizeof chunk, 0);
+    const std::size_t before = received_.size();
+    received_.reserve(std::max(kUsualAnswer, before + kChunk + kJsonPadding));
+    received_.resize(before + kChunk);
+    const ssize_t n = ::recv(fd_, received_.data() + before, kChunk, 0);
+    received_.resize(before + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0 || received_.size() > kAnswerMax) {
       close();
       return lost(socket_, "closed the connection");
     }
-    received_.append(chunk, static_cast<std::size_t>(n));
   }
 }
 

@@ -21,7 +21,7 @@ class Answer {
  public:
   Answer(Document document);
   // Of JSON; of a text that is none an object without members.
-  Answer(std::string_view json);
+  Answer(std::string_view json, std::size_t behind = 0);  // as of readJson()
   Answer(const std::string& json) : Answer(std::string_view(json)) {}
   Answer(const char* json) : Answer(std::string_view(json)) {}
 

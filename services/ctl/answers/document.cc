@@ -1,5 +1,6 @@
 #include "services/ctl/answers/document.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "runtime/check.h"
@@ -8,15 +9,35 @@ namespace qgpu::ctl {
 
 // --- Document ---
 
+// A task is some 30 nodes of 12 bytes of JSON each, a fourth of them text.
+Document::Document(std::size_t jsonBytes) {
+  nodes_.reserve(jsonBytes / 12 + 1);
+  texts_.reserve(jsonBytes / 4);
+}
+
+// Objects of a list have their keys in one order, so the next one is mostly known. Where there are
+// very many, as names, they are not sought.
 Document& Document::key(std::string_view name) {
-  key_ = keep(name);
+  const auto isAt = [&](std::size_t at) { return part(keys_[at].name) == name; };
+  std::size_t at = keys_[lastKey_].next;
+  if (at == 0 || !isAt(at)) {
+    const std::size_t sought = std::min(keys_.size(), kKeysSought);
+    for (at = 1; at < sought && !isAt(at);) ++at;
+    if (at == sought) {
+      at = keys_.size();
+      keys_.push_back({keep(name), 0});
+    }
+    keys_[lastKey_].next = static_cast<std::uint32_t>(at);
+  }
+  lastKey_ = key_ = static_cast<std::uint32_t>(at);
   return *this;
 }
 
 Document& Document::string(std::string_view text) {
+  text = text.substr(0, kTextMax / 3);
   const Part kept = isUtf8(text) ? keep(text) : keep(toUtf8(text));
   add(Kind::Text, kept.at);
-  nodes_.back().size = kept.size;
+  nodes_.back().size = kept.size & kTextMax;
   return *this;
 }
 
@@ -27,7 +48,10 @@ Document& Document::number(std::int64_t n) {
 Document& Document::real(double n) { return add(Kind::Real, std::bit_cast<std::uint64_t>(n)); }
 
 Document& Document::add(Kind kind, std::uint64_t value) {
-  nodes_.push_back({kind, std::exchange(key_, {}), value, 0});
+  Node& node = nodes_.emplace_back();
+  node.value = value;
+  node.key = std::exchange(key_, 0);
+  node.kind = kind;
   return *this;
 }
 
@@ -45,7 +69,8 @@ Document& Document::close() {
 }
 
 Document::Part Document::keep(std::string_view text) {
-  const Part kept{texts_.size(), text.size()};
+  const Part kept{static_cast<std::uint32_t>(texts_.size()),
+                  static_cast<std::uint32_t>(text.size())};
   texts_ += text;
   return kept;
 }
@@ -79,7 +104,7 @@ std::optional<std::uint64_t> Value::number() const {
 std::optional<std::string_view> Value::text() const {
   if (!exists() || document_->nodes_[at_].kind != Document::Kind::Text) return std::nullopt;
   const Document::Node& node = document_->nodes_[at_];
-  return document_->part({static_cast<std::size_t>(node.value), node.size});
+  return document_->part({static_cast<std::uint32_t>(node.value), node.size});
 }
 
 std::optional<bool> Value::flag() const {
@@ -88,7 +113,7 @@ std::optional<bool> Value::flag() const {
 }
 
 std::string_view Value::key() const {
-  return exists() ? document_->part(document_->nodes_[at_].key) : std::string_view();
+  return exists() ? document_->part(document_->keys_[document_->nodes_[at_].key].name) : std::string_view();
 }
 
 Value Value::operator[](std::string_view key) const {

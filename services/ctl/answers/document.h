@@ -3,7 +3,8 @@
 // written call by call from an answer over RPC. Tables, names, JSON and YAML are all made of it.
 //
 // A Document is one list of nodes in the order in which they were told, and one text that has their
-// keys and strings, so that 100,000 tasks are few allocations. A Value is a place in it.
+// keys and strings, so that 100,000 tasks are few allocations; keys that come again, as those of
+// tasks do, stand there once. A Value is a place in it.
 
 #include <cstdint>
 #include <optional>
@@ -62,6 +63,10 @@ class Value {
 
 class Document final : public DocumentWriter {
  public:
+  Document() = default;
+  // Has room at once for what a text of JSON of so many bytes tells.
+  explicit Document(std::size_t jsonBytes);
+
   // What was told first; nothing of a document that is empty yet.
   Value root() const { return nodes_.empty() ? Value() : Value(this, 0); }
 
@@ -71,7 +76,7 @@ class Document final : public DocumentWriter {
   Document& endArray() override { return close(); }
   Document& key(std::string_view name) override;
 
-  // Bytes that are no UTF-8 become U+FFFD, as in JSON.
+  // Bytes that are no UTF-8 become U+FFFD, as in JSON. What is beyond 170 MiB is cut off.
   Document& string(std::string_view text) override;
   Document& number(std::int64_t n) override;
   Document& number(std::uint64_t n) override { return add(Kind::Number, n); }
@@ -83,16 +88,23 @@ class Document final : public DocumentWriter {
   friend class Value;
 
   enum class Kind : std::uint8_t { Null, Flag, Number, Negative, Real, Text, List, Object };
-  struct Part {  // of texts_
-    std::size_t at = 0;
-    std::size_t size = 0;
+  struct Part {  // of texts_, which is shorter than 4 GiB: three times the longest answer at most
+    std::uint32_t at = 0;
+    std::uint32_t size = 0;
   };
   struct Node {
-    Kind kind = Kind::Null;
-    Part key;
     std::uint64_t value = 0;  // of a text where it begins; of a list or object its nodes below
-    std::size_t size = 0;     // of a text
+    std::uint32_t key = 0;    // of keys_
+    std::uint32_t size : 29 = 0;  // of a text
+    Kind kind : 3 = Kind::Null;
   };
+  static_assert(sizeof(Node) == 16, "most of what a list of tasks takes");
+  struct Key {
+    Part name;
+    std::uint32_t next = 0;  // of keys_, that followed it last
+  };
+  static constexpr std::size_t kKeysSought = 256;
+  static constexpr std::uint32_t kTextMax = (1U << 29U) - 1;  // of one text, as mended
 
   Document& add(Kind kind, std::uint64_t value);
   Document& open(Kind kind);
@@ -105,7 +117,9 @@ class Document final : public DocumentWriter {
   std::vector<Node> nodes_;
   std::string texts_;
   std::vector<std::size_t> open_;  // nodes that are not closed yet, the innermost last
-  Part key_;                       // of the value that comes next
+  std::vector<Key> keys_ = {Key()};  // the first is that of what has none
+  std::uint32_t key_ = 0;            // of the value that comes next
+  std::uint32_t lastKey_ = 0;
 };
 
 // A member by its type: 0, empty or false where there is none of it.

@@ -26,6 +26,8 @@ std::string scaled(std::uint64_t value, std::uint64_t unit, const char* name) {
 }  // namespace
 
 std::string printable(std::string_view text) {
+  const auto isPlain = [](char c) { return c >= 0x20 && c < 0x7F; };
+  if (std::all_of(text.begin(), text.end(), isPlain)) return std::string(text);
   std::string out = toUtf8(text);
   std::replace_if(
       out.begin(), out.end(),
@@ -47,30 +49,36 @@ std::size_t width(std::string_view text) {
 
 void Table::add(std::vector<std::string> cells) {
   QGPU_CHECK(cells.size() == columns_.size(), "a row has a cell for each column");
-  for (std::string& cell : cells) cell = cell.empty() ? "-" : printable(cell);
-  rows_.push_back(std::move(cells));
+  for (const std::string& cell : cells) {
+    cells_ += cell.empty() ? "-" : printable(cell);
+    ends_.push_back(cells_.size());
+  }
+}
+
+std::string_view Table::cell(std::size_t at) const {
+  const std::size_t begin = at == 0 ? 0 : ends_[at - 1];
+  return std::string_view(cells_).substr(begin, ends_[at] - begin);
 }
 
 std::string Table::text() const {
-  std::vector<std::vector<std::string>> lines;
-  lines.emplace_back();
-  for (const Column& column : columns_) lines[0].push_back(column.title);
-  lines.insert(lines.end(), rows_.begin(), rows_.end());
-  std::vector<std::size_t> widths(columns_.size());
-  for (const auto& line : lines) {
-    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], width(line[i]));
+  const std::size_t columns = columns_.size();
+  std::vector<std::size_t> widths;
+  for (const Column& column : columns_) widths.push_back(width(column.title));
+  for (std::size_t at = 0; at < ends_.size(); ++at) {
+    widths[at % columns] = std::max(widths[at % columns], width(cell(at)));
   }
   std::string out;
-  for (const auto& line : lines) {
-    std::string text;
-    for (std::size_t i = 0; i < line.size(); ++i) {
-      const std::string blanks(widths[i] - width(line[i]), ' ');
-      text += i == 0 ? "" : "  ";
-      text += columns_[i].align == Align::Right ? blanks + line[i] : line[i] + blanks;
-    }
-    text.erase(text.find_last_not_of(' ') + 1);
-    out += text + "\n";
-  }
+  const auto put = [&](std::size_t i, std::string_view text) {
+    const std::size_t blanks = widths[i] - width(text);
+    const bool right = columns_[i].align == Align::Right;
+    if (i > 0) out += "  ";
+    if (right) out.append(blanks, ' ');
+    out += text;
+    if (!right) out.append(blanks, ' ');
+    if (i + 1 == columns) out.erase(out.find_last_not_of(' ') + 1) += '\n';
+  };
+  for (std::size_t i = 0; i < columns; ++i) put(i, columns_[i].title);
+  for (std::size_t at = 0; at < ends_.size(); ++at) put(at % columns, cell(at));
   return out;
 }
 

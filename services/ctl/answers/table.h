@@ -27,8 +27,11 @@ class Table {
   std::string text() const;
 
  private:
+  std::string_view cell(std::size_t at) const;
+
   std::vector<Column> columns_;
-  std::vector<std::vector<std::string>> rows_;
+  std::string cells_;              // of all rows, one after the other ...
+  std::vector<std::size_t> ends_;  // ... up to where each goes
 };
 
 std::string printable(std::string_view text);

@@ -26,6 +26,41 @@ TEST(Document, IsWrittenAgainAsItWasRead) {
   }
 }
 
+TEST(Document, WhatIsNoJsonIsRefusedWhereverItsFaultIs) {
+  for (const char* text : {"", " ", "7 8", "{} x", "[[],{}]]", "[1,2", "[1,]", "[1 2]", "{\"a\" 1}",
+                           "nul", "[nulx]", "{\"a\":truex}", "\"a", "[01]", "[\"a\nb\"]",
+                           "18446744073709551616", "\"\xff\"", "[\"\\ud83d\"]"}) {
+    Document document;
+    EXPECT_FALSE(readJson(text, document).ok()) << text;
+  }
+  const auto nested = [](std::size_t levels) {
+    return std::string(levels, '[') + std::string(levels, ']');
+  };
+  EXPECT_EQ(jsonOf(documentOf(nested(1000)).root()), nested(1000));
+  Document tooDeep;
+  EXPECT_FALSE(readJson(nested(100'000), tooDeep).ok()) << "whose reader would need as deep a stack";
+}
+
+TEST(Document, IsReadWhereItLiesIfMoreMayBeReadBehindIt) {
+  const std::string json = kEverything;
+  const std::string longer = json + std::string(kJsonPadding, '"');
+  Document document;
+  EXPECT_TRUE(readJson(std::string_view(longer).substr(0, json.size()), document, kJsonPadding));
+  EXPECT_EQ(jsonOf(document.root()), json);
+}
+
+TEST(Document, KeysComeInAnyOrderAndNumber) {
+  JsonWriter json;
+  json.beginArray();
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    json.beginObject();
+    for (std::uint64_t k = 0; k < 20; ++k) json.count("key" + std::to_string(i * k % 700), k);
+    json.count("", i).endObject();
+  }
+  json.endArray();
+  EXPECT_EQ(jsonOf(documentOf(json.text()).root()), json.text());
+}
+
 TEST(Document, ReadsTheSameWhetherJsonOrCallsMadeIt) {
   Document told;
   told.beginObject().flag("ok", true).key("tasks").beginArray();
