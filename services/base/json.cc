@@ -43,11 +43,12 @@ std::size_t utf8Length(std::string_view text) {
   return length;
 }
 
-// What stands in JSON as it is; most texts are nothing else.
+// What stands in JSON as it is; most texts are ASCII of nothing else.
 bool isPlain(char c) {
   const auto byte = static_cast<unsigned char>(c);
   return byte >= 0x20 && byte != 0x7F && c != '"' && c != '\\';
 }
+bool isPlainAscii(char c) { return isPlain(c) && static_cast<unsigned char>(c) < 0x80; }
 
 void appendEscaped(std::string& out, char c) {
   constexpr char kHex[] = "0123456789abcdef";
@@ -125,6 +126,10 @@ void appendNumber(std::string& out, Number n) {
 }  // namespace
 
 void appendJsonString(std::string& out, std::string_view text) {
+  if (std::all_of(text.begin(), text.end(), isPlainAscii)) {
+    ((out += '"') += text) += '"';
+    return;
+  }
   const std::string mended = isUtf8(text) ? std::string() : toUtf8(text);
   if (!mended.empty()) text = mended;
   out += '"';

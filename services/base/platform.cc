@@ -1,5 +1,6 @@
 #include "services/base/platform.h"
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <array>
@@ -20,6 +21,12 @@ Platform Platform::ofThisProcess() {
   static_cast<void>(::gethostname(name.data(), name.size() - 1));
   return {::geteuid(), name.data(), environment("HOME"), environment("XDG_RUNTIME_DIR"),
           environment("XDG_STATE_HOME"), environment("PORT")};
+}
+
+void keepFreedMemory() {
+  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  ::mallopt(M_TRIM_THRESHOLD, 64 << 20);
+  ::mallopt(M_TOP_PAD, 2 << 20);
 }
 
 std::string defaultRunDir(const Platform& around) {

@@ -487,6 +487,7 @@ int act(const Options& options) {
 
 int main(int argc, char** argv) {
   using namespace qgpu::ctl;
+  qgpu::keepFreedMemory();
   const auto parsed = parseOptions(std::vector<std::string>(argv + 1, argv + argc));
   if (const auto* exit = std::get_if<ExitNow>(&parsed)) {
     std::fputs(exit->text.c_str(), exit->code == 0 ? stdout : stderr);

@@ -28,6 +28,7 @@ int restore(const ManagerOptions& options) {
 }
 
 int main(int argc, const char* const* argv) {
+  keepFreedMemory();
   const auto parsed = parseManagerOptions(argc, argv, Platform::ofThisProcess());
   if (const auto* now = std::get_if<ExitNow>(&parsed)) {
     std::fputs(now->text.c_str(), now->code == 0 ? stdout : stderr);

@@ -44,6 +44,7 @@ int replay(const SchedulerDaemonOptions& options) {
 }
 
 int main(int argc, const char* const* argv) {
+  keepFreedMemory();
   const auto parsed = parseSchedulerOptions(argc, argv, Platform::ofThisProcess());
   if (const auto* now = std::get_if<ExitNow>(&parsed)) {
     std::fputs(now->text.c_str(), now->code == 0 ? stdout : stderr);
