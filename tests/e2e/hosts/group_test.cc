@@ -39,7 +39,8 @@ struct Group : ::testing::Test {
     for (std::size_t i = 0; i < kGroup; ++i) {
       schedulers[i] = std::make_unique<HostDaemon>(
           network, i, "qgpu-scheduler",
-          std::vector<std::string>{store, "--rpc=" + rpcOf(i), "--insecure", "--lease=4s"});
+          std::vector<std::string>{store, "--rpc=" + rpcOf(i), "--insecure", "--lease=4s",
+                                   "--record=" + records(i)});
     }
     for (std::size_t i = 0; i < kNodes; ++i) {
       nodes[i] = std::make_unique<HostDaemon>(
@@ -75,6 +76,23 @@ struct Group : ::testing::Test {
     etcds[i]->signal(SIGKILL);
     etcds[i]->wait();
   }
+  // What a scheduler that acted did, it does again when it is told the same (A13).
+  void TearDown() override {
+    std::size_t lives = 0;
+    for (std::size_t i = 0; i < kGroup; ++i) {
+      schedulers[i]->kill();
+      if (!std::filesystem::exists(records(i))) continue;
+      for (const auto& record : std::filesystem::directory_iterator(records(i))) {
+        const Finished again =
+            run({binary("qgpu-scheduler"), "--replay=" + record.path().string()});
+        EXPECT_EQ(again.status, 0) << again.output;
+        ++lives;
+      }
+    }
+    EXPECT_GE(lives, 1U);
+  }
+  std::string records(std::size_t i) const { return data[i] / "records"; }
+
   static std::string rpcOf(std::size_t host) { return Network::address(host) + ":12346"; }
 
   // --- what is looked at ---
