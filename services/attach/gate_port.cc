@@ -311,8 +311,8 @@ Nanos GatePort::nextLook(const GuestTask& task, const GateSample& sample, Nanos 
   if (task.pages.closed() && gate.toldBusy) return options_.lateEvery;
   if (gate.open) {
     if (gate.notify && !gate.rung && !gate.disarmed) return kNever;
-    const bool rings = task.taskClass != QGPU_ONLINE || !gate.contended;
-    return rings ? options_.busyEvery : options_.onlineEvery;
+    const bool untold = gate.contended && (task.taskClass == QGPU_ONLINE || gate.disarmed);
+    return untold ? options_.untoldEvery : options_.busyEvery;
   }
   if (gate.disarmed || (gate.parked && sample.inFlight != 0)) return options_.lateEvery;
   return kNever;

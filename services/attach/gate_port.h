@@ -26,7 +26,7 @@ struct GatePortOptions {
   // Between looks at an open gate with work behind it. Its doorbell tells when the last of it
   // ended; a look sees what rings nothing, such as a death.
   Nanos busyEvery = millis(4);
-  Nanos onlineEvery = millis(2);  // of an online task beside others: the end of its work rings not
+  Nanos untoldEvery = millis(2);  // beside others, where the end of its work does not ring
   Nanos settleFirst = micros(30);  // after a hold; doubles up to settleEvery
   Nanos settleEvery = micros(250);
   Nanos lateAfter = millis(10);  // a hold that takes longer is looked at every lateFirst ...

@@ -18,9 +18,9 @@ struct Platform {
   static Platform ofThisProcess();
 };
 
-// What this process frees it keeps for its next answer, 64 MiB at most, and takes from the kernel
-// 2 MiB at a time. A list of 1,000 tasks is some MiB in parts that malloc() would have mapped,
-// filled with zeros and unmapped each time, which took longer than to write it.
+// What this process frees it keeps for its next answer: up to 64 MiB at the end of each heap of
+// malloc(), which takes 2 MiB at a time from the kernel. A list of 1,000 tasks is some MiB in parts
+// that would be mapped, filled with zeros and unmapped each time, longer than it takes to write it.
 void keepFreedMemory();
 
 // The run dir of the machine's own manager.

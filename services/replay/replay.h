@@ -45,8 +45,8 @@ class SchedulerReplay final : private TurnHost, private RecordSink {
   const Replayed& seen() const { return seen_; }
 
   // What the scheduler would have answered here, a flat message with a schema::ClusterReply root.
-  // Nothing is compared afterwards. A commit that is under way where the recording ends is taken for
-  // done. NotFound: it ends before the scheduler can answer all the same.
+  // Nothing is compared afterwards. A commit that is under way where the recording ends is taken
+  // for done. NotFound: it ends before the scheduler can answer all the same.
   using Fill = std::function<void(schema::ClusterRequest::Builder)>;
   Result<Words> ask(const Fill& fill);
 

@@ -115,7 +115,7 @@ for part in $parts; do
       chunk load 30 "$bin/qgpu-crash" load --minutes "${SOAK_LOAD_MINUTES:-30}" \
         --samples "$build/soak/load.jsonl" ;;
     packages)
-      deploy=$(git ls-files -z deploy | xargs -0 sha1sum | sha1sum | cut -c1-8)
+      deploy=$(git ls-files -z deploy | xargs -0 sha1sum 2>/dev/null | sha1sum | cut -c1-8)
       chunk packages "${SOAK_UPGRADES:-20} $deploy" env QGPU_UPGRADES="${SOAK_UPGRADES:-20}" \
         "$bin/deploy_packages_test" --gtest_filter='*.ComeAndGo*' ;;
     chaos)

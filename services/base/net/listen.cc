@@ -118,11 +118,13 @@ Result<TcpListener> TcpListener::open(const std::string& address, const std::str
   kj::AutoCloseFd fd(raw);
   const int one = 1;
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  const std::size_t colon = address.rfind(':');
   if (::bind(fd.get(), name, parsed->length) != 0 || ::listen(fd.get(), kBacklog) != 0) {
     return fail(errno == EADDRINUSE ? ErrorCode::AlreadyExists : ErrorCode::Unavailable,
                 "can't listen on " + address + ": " + why(errno) +
                     "; choose another port with " + flag + "; " + flag + "=" +
-                    address.substr(0, address.rfind(':')) + ":0 takes a free one");
+                    (colon == std::string::npos ? "127.0.0.1" : address.substr(0, colon)) +
+                    ":0 takes a free one");
   }
   socklen_t length = parsed->length;
   if (::getsockname(fd.get(), name, &length) != 0) {

@@ -69,6 +69,7 @@ Document& Document::close() {
 }
 
 Document::Part Document::keep(std::string_view text) {
+  if (text.size() > UINT32_MAX - texts_.size()) text = {};
   const Part kept{static_cast<std::uint32_t>(texts_.size()),
                   static_cast<std::uint32_t>(text.size())};
   texts_ += text;
@@ -113,7 +114,8 @@ std::optional<bool> Value::flag() const {
 }
 
 std::string_view Value::key() const {
-  return exists() ? document_->part(document_->keys_[document_->nodes_[at_].key].name) : std::string_view();
+  if (!exists()) return {};
+  return document_->part(document_->keys_[document_->nodes_[at_].key].name);
 }
 
 Value Value::operator[](std::string_view key) const {

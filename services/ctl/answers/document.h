@@ -88,7 +88,7 @@ class Document final : public DocumentWriter {
   friend class Value;
 
   enum class Kind : std::uint8_t { Null, Flag, Number, Negative, Real, Text, List, Object };
-  struct Part {  // of texts_, which is shorter than 4 GiB: three times the longest answer at most
+  struct Part {  // of texts_, which is shorter than 4 GiB: what is beyond is empty
     std::uint32_t at = 0;
     std::uint32_t size = 0;
   };

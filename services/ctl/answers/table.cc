@@ -47,7 +47,7 @@ std::size_t width(std::string_view text) {
   }));
 }
 
-void Table::add(std::vector<std::string> cells) {
+void Table::add(const std::vector<std::string>& cells) {
   QGPU_CHECK(cells.size() == columns_.size(), "a row has a cell for each column");
   for (const std::string& cell : cells) {
     cells_ += cell.empty() ? "-" : printable(cell);

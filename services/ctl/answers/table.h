@@ -21,7 +21,7 @@ class Table {
 
   // As many cells as there are columns; control characters become '?', so that no tenant's name
   // moves the cursor.
-  void add(std::vector<std::string> cells);
+  void add(const std::vector<std::string>& cells);
 
   // Lines that end without blanks; widths are counted in code points.
   std::string text() const;

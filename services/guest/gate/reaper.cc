@@ -39,9 +39,10 @@ bool driverIsFrozen() {
          loadShared(session.slot->frozen) != 0;
 }
 
-constexpr std::uint64_t kFastTickNs = 350 * kNsPerUs;  // somebody cares when we are idle
-constexpr std::uint64_t kSlowTickNs = 2 * kNsPerMs;    // and now, but a call of ours will tell it
-constexpr std::uint64_t kLazyTickNs = 10 * kNsPerMs;   // nobody cares, or soon, and will be told
+constexpr std::uint64_t kFastTickNs = 350 * kNsPerUs;  // somebody cares when we are idle ...
+constexpr std::uint64_t kSlowTickNs = 2 * kNsPerMs;    // ... and some thread waits for it ...
+constexpr std::uint64_t kToldTickNs = 10 * kNsPerMs;   // ... or the driver will call back
+constexpr std::uint64_t kAloneTickNs = 5 * kNsPerMs;   // nobody else wants the card
 constexpr std::uint64_t kLingerNs = 5 * kNsPerMs;      // awake after the last launch
 constexpr int kParkedLooks = 3;
 constexpr std::uint64_t kFrozenWaitNs = 100 * kNsPerMs;  // a wake that got lost costs this much
@@ -52,9 +53,9 @@ bool alone() {
 }
 
 std::uint64_t tickNs(const Look& look) {
-  if (alone()) return kLazyTickNs;
+  if (alone()) return kAloneTickNs;
   if (!look.any || !(look.attended || look.awaited)) return kFastTickNs;
-  return settling() ? kSlowTickNs : kLazyTickNs;
+  return look.awaited && !settling() ? kToldTickNs : kSlowTickNs;
 }
 
 void sleepUntilLaunch() {
@@ -77,8 +78,7 @@ void waitForThaw() {
 // One look at everything; `withoutRun` counts looks in a row that met no running launch. Where
 // somebody cares about the end of what is in flight, it is asked to be told; but not at once again
 // because it was told, which would be once for each launch of a program that waits for each.
-Look lookAtAll(int& withoutRun, bool nudged, std::uint64_t now) {
-  static std::uint64_t askedNs = 0;
+Look lookAtAll(int& withoutRun, std::uint64_t& askedNs, bool nudged, std::uint64_t now) {
   Look look;
   look.await = settling() || (!alone() && (!nudged || now - askedNs >= kFastTickNs));
   if (look.await) askedNs = now;
@@ -92,6 +92,7 @@ void* reaperThread(void*) {
   std::uint64_t busyNs = nowNs();
   Look look;
   int withoutRun = 0;
+  std::uint64_t askedNs = 0;  // when the driver was last asked to call back
   bool nudged = false;
   while (!stopping.load()) {
     if (driverIsFrozen()) {
@@ -101,7 +102,7 @@ void* reaperThread(void*) {
     }
     const std::uint32_t before = loadShared(nudges);
     const std::uint64_t now = nowNs();
-    look = lookAtAll(withoutRun, nudged, now);
+    look = lookAtAll(withoutRun, askedNs, nudged, now);
     nudged = false;
     if (look.any) busyNs = now;
     ringIfIdleIsUntold();

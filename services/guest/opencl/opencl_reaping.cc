@@ -74,6 +74,11 @@ bool awaitLast(Queue& q, bool may) {
   if (!last) return awaited;
   awaited = driver->clSetEventCallback(last, CL_COMPLETE, onLastEnded, nullptr) == CL_SUCCESS;
   driver->clReleaseEvent(last);
+  if (!awaited) {
+    q.lock.lock();
+    q.awaited = 0;
+    q.lock.unlock();
+  }
   return awaited;
 }
 

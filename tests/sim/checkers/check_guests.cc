@@ -16,7 +16,7 @@ constexpr Nanos kRecovery = millis(500);
 // and from when work is seen to retire.
 constexpr Nanos kUndoneUnseen = millis(2'300);
 constexpr Nanos kUndoneSeen = millis(250);
-// From OWNER_DIED in the page to the card (A11). An open gate is looked at every 2 ms.
+// From OWNER_DIED in the page to the card (A11). An open gate is looked at every 4 ms.
 constexpr Nanos kDeath = millis(5);
 // From the submit that rings to the card (A2): the doorbell's way, and a look where it is disarmed.
 constexpr Nanos kNotice = millis(5);

@@ -23,13 +23,15 @@ TEST(Document, IsWrittenAgainAsItWasRead) {
   EXPECT_EQ(jsonOf(documentOf(kEverything).root()), kEverything);
   for (const char* json : {"[]", "{}", "7", "\"a\"", "null", "[[[]],{}]"}) {
     EXPECT_EQ(jsonOf(documentOf(json).root()), json);
+    EXPECT_EQ(jsonOf(documentOf(std::string(json) + " \r\n").root()), json);
   }
 }
 
 TEST(Document, WhatIsNoJsonIsRefusedWhereverItsFaultIs) {
-  for (const char* text : {"", " ", "7 8", "{} x", "[[],{}]]", "[1,2", "[1,]", "[1 2]", "{\"a\" 1}",
-                           "nul", "[nulx]", "{\"a\":truex}", "\"a", "[01]", "[\"a\nb\"]",
-                           "18446744073709551616", "\"\xff\"", "[\"\\ud83d\"]"}) {
+  for (const char* text :
+       {"", " ", "7 8", "{} x", "[[],{}]]", "[1,2", "[1,]", "[1 2]", "{\"a\" 1}", "nul", "nullx",
+        "nullx ", "null x", "[nulx]", "{\"a\":truex}", "\"a", "[01]", "[\"a\nb\"]",
+        "18446744073709551616", "\"\xff\"", "[\"\\ud83d\"]"}) {
     Document document;
     EXPECT_FALSE(readJson(text, document).ok()) << text;
   }
@@ -38,7 +40,7 @@ TEST(Document, WhatIsNoJsonIsRefusedWhereverItsFaultIs) {
   };
   EXPECT_EQ(jsonOf(documentOf(nested(1000)).root()), nested(1000));
   Document tooDeep;
-  EXPECT_FALSE(readJson(nested(100'000), tooDeep).ok()) << "whose reader would need as deep a stack";
+  EXPECT_FALSE(readJson(nested(100'000), tooDeep).ok()) << "its reader would need as deep a stack";
 }
 
 TEST(Document, IsReadWhereItLiesIfMoreMayBeReadBehindIt) {

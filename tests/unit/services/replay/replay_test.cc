@@ -322,7 +322,10 @@ TEST(Replay, AsksWhereTheRecordingEndsBeforeACommitIsKnown) {
   const auto isCommitted = [](schema::Recorded::Builder record) {
     return record.isTurn() && record.getTurn().getMessage().isCommitted();
   };
-  MemoryRecording::changed(whole, [&](auto record) { return commits += isCommitted(record), true; });
+  MemoryRecording::changed(whole, [&](auto record) {
+    commits += isCommitted(record);
+    return true;
+  });
   ASSERT_GE(commits, 3u);
   std::size_t placed = 0;
   for (std::size_t last = 1; last <= commits; ++last) {
