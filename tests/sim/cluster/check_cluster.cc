@@ -403,8 +403,8 @@ void ClusterCheck::noteStarted(const std::map<std::string, Group>& before) {
 }
 
 // Whole or without a place, until it has started. Then tasks get places so many at once that it is
-// whole, or that none waits; whoever lost his place in the same batch may have had one before, and
-// whoever came in it may have come later.
+// whole, or that none waits; whoever lost his place in the same batch, or was ended in it, may have
+// had one when they got theirs, and whoever came in it may have come later.
 void ClusterCheck::judgeGroups(const SchedulerBatch& batch,
                                const std::vector<std::uint64_t>& decisions) {
   std::map<std::uint64_t, Row> after = rows_;
@@ -425,7 +425,14 @@ void ClusterCheck::judgeGroups(const SchedulerBatch& batch,
     std::size_t waited = 0, lost = 0;
     for (const std::uint64_t task : group.waiting) {
       const auto row = rows_.find(task);
-      if (row != rows_.end()) ++(row->second.holds() ? lost : waited);
+      if (row == rows_.end()) continue;
+      if (row->second.holds())
+        lost += !row->second.placed();
+      else
+        ++waited;
+    }
+    if (was != before.end()) {
+      for (const std::uint64_t task : was->second.placed) lost += !group.placed.contains(task);
     }
     if (waited != 0 && group.placed.size() + lost < group.size) {
       violated("P11", what + " since this decision, and " + std::to_string(waited) + " wait");

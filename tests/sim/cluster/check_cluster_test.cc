@@ -157,6 +157,14 @@ TEST_F(ClusterCheckTest, P11_WhatHasStartedMayLoseATaskAndGetItBackAlone) {
   commit({memberRow(1, State::ASSUMED)});
 }
 
+// Cluster seed 15136.
+TEST_F(ClusterCheckTest, P11_WhoIsEndedInTheBatchMayHaveMadeItWholeUntilThen) {
+  nodeHeard();
+  commit({memberRow(1, State::BOUND), memberRow(2, State::BOUND)});
+  commit({memberRow(1, State::ENDING), memberRow(3, State::WAITING), memberRow(4, State::WAITING)});
+  commit({memberRow(2, State::ENDING), memberRow(3, State::ASSUMED)});
+}
+
 TEST_F(ClusterCheckTest, P11_WhatHasStartedAndLostAllComesBackAsAWhole) {
   nodeHeard();
   commit({memberRow(1, State::BOUND), memberRow(2, State::BOUND)});
