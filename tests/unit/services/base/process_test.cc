@@ -15,6 +15,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "tests/testing/eventually.h"
 #include "tests/testing/forked_process.h"
 
 namespace qgpu::process_test {
@@ -112,10 +113,11 @@ TEST_F(ProcessStoppedTest, WithItsCgroup) {
   Cgroup group(pid_);
   if (!group) GTEST_SKIP() << "no cgroup of version 2 can be made here";
   EXPECT_FALSE(stopped());
+  // The kernel says that the group is frozen just before the process sleeps in it.
   group.freeze(true);
-  EXPECT_TRUE(stopped());
+  EXPECT_TRUE(testing::eventually([this] { return stopped(); }));
   group.freeze(false);
-  EXPECT_FALSE(stopped());
+  EXPECT_TRUE(testing::eventually([this] { return !stopped(); }));
 }
 
 }  // namespace
