@@ -22,9 +22,11 @@ ledger=$build/soak/ledger.tsv
 touch "$ledger"
 cd "$root"
 
-# What the sources are: the parts of the tree that any proof depends on, committed or not.
-sources=$(git ls-files -z actors runtime schema services store tests CMakeLists.txt |
-  xargs -0 sha1sum 2>/dev/null | sha1sum | cut -c1-12)
+# digest PATH...: of these parts of the tree, committed or not.
+digest() { git ls-files -z "$@" | xargs -0 sha1sum 2>/dev/null | sha1sum | cut -c1-12; }
+
+# What the sources are: the parts of the tree that any proof depends on.
+sources=$(digest actors runtime schema services store tests CMakeLists.txt)
 
 # good PART NAME: it passed with these sources.
 good() {
@@ -115,7 +117,7 @@ for part in $parts; do
       chunk load 30 "$bin/qgpu-crash" load --minutes "${SOAK_LOAD_MINUTES:-30}" \
         --samples "$build/soak/load.jsonl" ;;
     packages)
-      deploy=$(git ls-files -z deploy | xargs -0 sha1sum 2>/dev/null | sha1sum | cut -c1-8)
+      deploy=$(digest deploy | cut -c1-8)
       chunk packages "${SOAK_UPGRADES:-20} $deploy" env QGPU_UPGRADES="${SOAK_UPGRADES:-20}" \
         "$bin/deploy_packages_test" --gtest_filter='*.ComeAndGo*' ;;
     chaos)
