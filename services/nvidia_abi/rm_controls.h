@@ -17,6 +17,10 @@ inline constexpr std::uint32_t kClientHandleInfo = 0xd02;  // on a client, read 
 inline constexpr std::uint32_t kUuidInfo = 0x274;          // on a client, read only
 
 inline constexpr std::uint32_t kDisabledMax = 64;
+// The driver counts disables: a channel runs again after as many enables, and more do nothing. So
+// often a manager disables one at most before it gives its task up; who does not know how often one
+// was disabled enables it so often.
+inline constexpr int kDisablesMax = 128;
 struct DisableChannels {
   std::uint8_t disable, pad0[3];
   std::uint32_t count;

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "services/nvidia_abi/rm_controls.h"
+
 namespace qgpu::rm {
 namespace {
 
@@ -157,6 +159,7 @@ void decodeControl(Call& call) {
   const auto carries = [&](std::uint32_t command, std::size_t size) {
     return call.command == command && call.parameters && call.parametersSize == size;
   };
+  if (carries(kGroupSetTimeslice, sizeof(Timeslice))) call.verb = Verb::kTimeslice;
   if (carries(kGetPids, sizeof(PidsCall))) call.verb = Verb::kPids;
   if (carries(kExportOne, sizeof(ExportOne)) || carries(kExportMany, sizeof(ExportMany))) {
     call.verb = Verb::kExport;

@@ -15,6 +15,7 @@ enum class Verb : std::uint8_t {
   kDup,       // a second name for an object, in this client or from another
   kSizes,     // the driver tells how much the card has, or has left
   kPids,      // the driver tells which processes use the card
+  kTimeslice,  // a control that sets how long a group of channels runs
   kSchedule,  // a control that puts channels where the hardware runs them, or takes them away
   kExport,    // a control, or a call of its own, that puts objects into a file
   kImport,    // a control that takes names for them out of it

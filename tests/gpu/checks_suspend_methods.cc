@@ -2,9 +2,12 @@
 // they take. Only our own probe is ever stopped.
 
 #include <algorithm>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <vector>
 
+#include "runtime/fd.h"
+#include "services/attach/pages/timeslices.h"
 #include "services/cards/suspend/driver_calls.h"
 #include "services/cards/suspend/probe_process.h"
 #include "tests/crash/violation.h"
@@ -139,7 +142,19 @@ Json probeBare(CheckContext& context) {
   return resultOf(child, "a bare program");
 }
 
-// What rm can reach at best: online beside a program whose work is off, and beside one that runs.
+// The driver's answers together; 0: each group of the probe's runs for at most so long from now on.
+std::uint32_t slice(const suspend::ProbeProcess& probe, std::uint64_t us) {
+  std::uint32_t answers = rm::kOk;
+  for (const suspend::Channel& channel : probe.channels()) {
+    if (channel.group == 0) continue;
+    const Fd file(static_cast<int>(::syscall(SYS_pidfd_getfd, probe.pidfd(), channel.fd, 0)));
+    answers |= rm::setTimeslice(file.get(), {channel.client, channel.group}, us);
+  }
+  return answers;
+}
+
+// What the driver's means reach by themselves: online beside a program that runs, that runs in
+// short slices, and whose work is off.
 void checkFloor(CheckContext& context, suspend::SuspendMethod method) {
   suspend::SelfTestOptions options = optionsOf(context);
   options.iterations = context.spinPerMs * 10;
@@ -147,18 +162,22 @@ void checkFloor(CheckContext& context, suspend::SuspendMethod method) {
   suspend::ProbeProcess probe(options);
   begin(probe);
   const Json beside = probeBare(context);
+  const std::uint32_t sliced = slice(probe, kOfflineTimesliceUs);
+  const Json slices = probeBare(context);
   Hand hand(options, method, probe);
   hand.off();
   const Json off = probeBare(context);
   hand.on();
   const std::string wrong = probe.end();
-  Finding finding{"online's start beside 10 ms kernels that run, and that are off the card",
+  Finding finding{"online's start beside 10 ms kernels: that run, in slices, and off the card",
                   "off: p99 at most 0.1 ms more than alone"};
   for (const char* name : {"start_p50_us", "start_p99_us"}) {
     finding.figures[std::string("alone_") + name] = alone[name];
     finding.figures[std::string("beside_") + name] = beside[name];
+    finding.figures[std::string("slices_") + name] = slices[name];
     finding.figures[std::string("off_") + name] = off[name];
   }
+  finding.figures["slices_status"] = sliced;
   const double added = off["start_p99_us"].get<double>() - alone["start_p99_us"].get<double>();
   finding.verdict = wrong.empty() ? context.timed(added <= 100) : Verdict::kMissed;
   finding.why = wrong;

@@ -297,7 +297,7 @@ void settle(State& all, Handle client, Handle group) {
   for (Object& object : all.objects) {
     if (object.pid == 0 || !isChannel(object.objectClass)) continue;
     const bool meant = group == 0 || (object.client == client && object.parent == group);
-    if (meant) object.stopped.store(object.disabled.load());
+    if (meant) object.stopped.store(object.disabled != 0);
   }
 }
 
@@ -319,8 +319,12 @@ std::uint32_t disableChannels(State& all, std::uint32_t device, const DisableCha
   const bool atOnce = all.commit == Commit::kNone && !asked.onlyScheduling;
   for (std::uint32_t i = 0; i < asked.count; i++) {
     Object& channel = *findOn(all, device, asked.clients[i], asked.channels[i]);
-    channel.disabled.store(asked.disable);
-    if (!asked.disable || atOnce) channel.stopped.store(asked.disable);
+    if (asked.disable) {
+      channel.disabled++;
+      if (atOnce) channel.stopped.store(1);
+    } else if (channel.disabled == 0 || --channel.disabled == 0) {
+      channel.stopped.store(0);
+    }
   }
   return kOk;
 }
@@ -395,9 +399,13 @@ std::uint32_t control(State& all, int fd, const ControlCall& asked) {
     object->timesliceUs = static_cast<const Timeslice*>(parameters)->us;
     return kOk;
   }
-  // Done, and of no effect here.
-  const bool schedules = asked.command == kGroupSchedule || asked.command == kChannelSchedule;
-  return schedules ? kOk : kNotSupported;
+  if (asked.command != kGroupSchedule && asked.command != kChannelSchedule) return kNotSupported;
+  // Nothing else here. A timeslice that was set before had no effect on an H200 with 580.159; one
+  // that is set afterwards has.
+  const Handle name = asked.command == kGroupSchedule ? asked.object : object->parent;
+  Object* group = find(all, asked.client, name);
+  if (group) group->timesliceUs = kDefaultTimesliceUs;
+  return kOk;
 }
 
 void tellVersion(VersionCall& asked) {

@@ -40,6 +40,7 @@ namespace qgpu::sim {
   X(SettledTooEarly, "A1")         \
   X(EnableTrusted, "A1")           \
   X(UndoneKept, "rest")            \
+  X(EnabledOnce, "rest")           \
   X(FutureBelieved, "C7")          \
   X(DeadBytesKept, "A14")          \
   X(ExpectedIgnored, "A1")         \

@@ -26,6 +26,8 @@ void ChannelSuspender::hold(Nanos now) {
   if (wanted_) return;
   wanted_ = true;
   reached_ = false;
+  againAfter_ = kAgainFirst;
+  for (auto& [name, entry] : channels_) entry.taken = 0;
   beginAnew();
   noteStopped(now);
 }
@@ -75,8 +77,10 @@ void ChannelSuspender::made(const Channel& channel, bool touched) {
     return doubt("the task has more than " + std::to_string(kChannelsMax) + " channels");
   }
   // A name that comes again is a new channel, but what was said of the old one may still reach it.
-  touched = touched || (known != channels_.end() && known->second.state != State::kOn);
-  channels_[name] = Entry{channel, touched ? State::kMaybe : State::kOn};
+  const bool reached = known != channels_.end() && known->second.state != State::kOn;
+  int offs = reached ? std::max(known->second.offs, 1) : 0;
+  if (touched) offs = kOffsMax;
+  channels_[name] = Entry{channel, offs != 0 ? State::kMaybe : State::kOn, offs};
 }
 
 void ChannelSuspender::ended(std::uint32_t client, std::uint32_t name) {
@@ -170,6 +174,10 @@ std::vector<Channel> ChannelSuspender::chosen(bool disable) const {
   }
   std::stable_sort(list.begin(), list.end(),
                    [](const Channel& a, const Channel& b) { return a.computes() > b.computes(); });
+  // Of what is disabled, a call has what computes alone: copies would make it longer.
+  if (disable && !list.empty() && list.front().computes()) {
+    std::erase_if(list, [](const Channel& each) { return !each.computes(); });
+  }
   shorten(list, kOwnersMax);
   return list;
 }
@@ -211,6 +219,7 @@ std::optional<Order> ChannelSuspender::ask(Step step, std::vector<Channel> chann
     entry.named = true;
     entry.late = false;
     entry.asked = entry.asked || step == Step::kProve;
+    if (step == Step::kDisable) ++entry.offs;  // as it may have been, whatever is answered
     if (step != Step::kDisable && step != Step::kEnable) continue;
     if (step == Step::kEnable && QGPU_PLANTED(EnableTrusted)) continue;
     entry.state = State::kMaybe;
@@ -232,7 +241,10 @@ std::optional<Order> ChannelSuspender::next(Nanos now) {
 }
 
 std::optional<Order> ChannelSuspender::nextHeld(Nanos now) {
-  if (stopped() && now >= againAt_) again();
+  if (stopped() && now >= againAt_) {
+    againAfter_ = againAfter_ * 2;
+    again();
+  }
   if (now < retryAt_) return std::nullopt;
   std::vector<Channel> running = chosen(true);
   const std::optional<Channel> pending = uncommitted();
@@ -303,7 +315,7 @@ Nanos ChannelSuspender::retryAt() const {
 
 void ChannelSuspender::noteStopped(Nanos now) {
   if (!stopped()) return;
-  againAt_ = now + kAgainEvery;
+  againAt_ = now + againAfter_;
   reached_ = true;
 }
 
@@ -331,13 +343,16 @@ void ChannelSuspender::onDisabled(Answer answer, bool someGone, Nanos now) {
     return onNotTakenOff(answer, "the driver refused to disable channels", now);
   }
   beginAnew();
+  bool often = false;
   for (auto& [name, entry] : channels_) {
     if (!entry.named) continue;
     entry.channel.proven = true;
+    often = ++entry.taken >= kOffsMax || often;
     if (entry.late) continue;
     entry.state = State::kOff;
     entry.committed = method_ == SuspendMethod::kDisable;
   }
+  if (often) doubt("its channels had to be disabled " + std::to_string(kOffsMax) + " times");
 }
 
 // Those that are gone were forgotten. A driver may let go of a dead process's files a little later.
@@ -394,10 +409,11 @@ void ChannelSuspender::onEnabled(Answer answer, bool someGone, Nanos now) {
     retryAt_ = now + retryAfter_;
     return;
   }
-  tries_ = 0;
+  tries_ = waits_ = 0;
   bool all = true;
   for (auto& [name, entry] : channels_) {
-    if (entry.named && !entry.late) {
+    if (entry.named && entry.offs > 0) entry.offs = QGPU_PLANTED(EnabledOnce) ? 0 : entry.offs - 1;
+    if (entry.named && !entry.late && entry.offs == 0) {
       entry.state = State::kOn;
       entry.committed = false;
     }

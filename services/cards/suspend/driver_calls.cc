@@ -42,6 +42,10 @@ bool isAlike(const struct statx& control, const struct statx& file) {
          control.stx_dev_minor == file.stx_dev_minor && control.stx_ino == file.stx_ino;
 }
 
+std::array<std::uint32_t, 3> nameOf(const Channel& channel) {
+  return {channel.process, channel.client, channel.channel};
+}
+
 enum class Found : std::uint8_t { kNo, kYes, kUnknown };  // unknown: the asking failed
 
 }  // namespace
@@ -128,7 +132,7 @@ Result<std::unique_ptr<DriverCalls>> DriverCalls::open(const CardName& name) {
 
 void DriverCalls::forget(std::uint32_t id) {
   processes_.erase(id);
-  std::erase_if(off_, [id](const auto& each) { return each[0] == id; });
+  std::erase_if(off_, [id](const auto& each) { return each.first[0] == id; });
 }
 
 // Channels of another card, and those whose client is not of the process that named it, or ended.
@@ -161,7 +165,7 @@ Outcome DriverCalls::strangers(const Order& order) const {
 
 bool DriverCalls::leftBehind(const Order& order, const Channel& channel) const {
   return order.step == Step::kEnable &&
-         off_.contains({channel.process, channel.client, channel.channel});
+         off_.contains(nameOf(channel));
 }
 
 // Without the channels that the driver does not know as such any more, it may not refuse. Of what
@@ -190,9 +194,12 @@ Outcome DriverCalls::set(const Order& order, bool off, bool onlyScheduling) {
     giveBack(found.gone);
   }
   const bool back = !off && found.answer == Answer::kDone;
-  for (const Channel& each : back ? order.channels : found.gone) {
-    off_.erase({each.process, each.client, each.channel});
+  for (const Channel& each : order.channels) {
+    if (const auto at = off_.find(nameOf(each)); back && at != off_.end()) {
+      if (--at->second == 0) off_.erase(at);
+    }
   }
+  for (const Channel& each : found.gone) off_.erase(nameOf(each));
   return found;
 }
 
@@ -200,7 +207,7 @@ Outcome DriverCalls::take(const Order& order, bool off, bool onlyScheduling) {
   std::vector<rm::Named> named;
   for (const Channel& each : order.channels) {
     named.push_back({each.client, each.channel});
-    if (off) off_.insert({each.process, each.client, each.channel});
+    if (off) ++off_[nameOf(each)];
   }
   const auto count = static_cast<std::uint32_t>(named.size());
   const std::uint32_t status = card_.disable(off, onlyScheduling, named.data(), count);
@@ -208,16 +215,11 @@ Outcome DriverCalls::take(const Order& order, bool off, bool onlyScheduling) {
   return {Answer::kDone, {}, ""};
 }
 
-// But what is off for its true owner's sake.
+// What is off for its true owner's sake stays off: the driver counts.
 void DriverCalls::giveBack(const std::vector<Channel>& strangers) {
+  if (strangers.empty()) return;
   std::vector<rm::Named> named;
-  for (const Channel& each : strangers) {
-    const bool held = std::any_of(off_.begin(), off_.end(), [&](const auto& one) {
-      return one[0] != each.process && one[1] == each.client && one[2] == each.channel;
-    });
-    if (!held) named.push_back({each.client, each.channel});
-  }
-  if (named.empty()) return;
+  for (const Channel& each : strangers) named.push_back({each.client, each.channel});
   card_.disable(false, false, named.data(), static_cast<std::uint32_t>(named.size()));
 }
 

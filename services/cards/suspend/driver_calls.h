@@ -20,7 +20,6 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <sys/stat.h>
 
@@ -69,8 +68,9 @@ class DriverCalls final : public Calls {
   rm::Card card_;
   struct statx control_ {};  // the driver's control file
   std::map<std::uint32_t, Process> processes_;
-  // What a process had proven to be its own when it was named in a disable: process, client, name.
-  std::set<std::array<std::uint32_t, 3>> off_;
+  // What a process had proven to be its own when it was named in a disable, and how often it may
+  // have been disabled: process, client, name.
+  std::map<std::array<std::uint32_t, 3>, int> off_;
 };
 
 }  // namespace qgpu::suspend

@@ -107,6 +107,10 @@ void Trial::once() {
     return;
   }
   tried_.off.push_back(now() - from);
+  if (tried_.off.size() % 2 == 0) {  // as in a hold that lasts: some drivers count
+    suspender_.again();
+    reach([this] { return suspender_.stopped(); });
+  }
   const ProbeProcess::Goes whileOff = goesOn();
   const Nanos again = now();
   const bool back = putBack();

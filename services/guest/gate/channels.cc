@@ -25,14 +25,16 @@ bool takesChannelsOff() {
 std::atomic<bool> refusalSaid{false};
 
 // Where the manager wants one (services/attach/pages/timeslices.h says which and why), each group
-// of channels gets it as it is made, through the process's own file of the driver, before any of
-// its channels can run. A driver that refuses costs the program nothing: it runs on with what the
-// driver gives, and says so once. By the thread that made the group, before the program knows it.
-void giveTimeslice(const RmChannelEvent& group) {
+// of channels gets it through the process's own file of the driver: as it is made, and again once
+// it was scheduled or the program set another, since a real driver forgets what was set before. A
+// driver that refuses costs the program nothing: it runs on with what the driver gives, and says so
+// once. By the thread that called the driver, before the program has its answer.
+void giveTimeslice(const RmChannelEvent& event) {
   const std::uint64_t us = loadRelaxed(session.gate->timeslice_us);
-  if (us == 0) return;
+  const rm::Handle group = event.objectClass == rm::kChannelGroup ? event.object : event.group;
+  if (us == 0 || group == 0) return;
   const int saved = errno;
-  const std::uint32_t status = rm::setTimeslice(group.fd, {group.client, group.object}, us);
+  const std::uint32_t status = rm::setTimeslice(event.fd, {event.client, group}, us);
   if (status != rm::kOk && !refusalSaid.exchange(true)) {
     say("the driver gives no timeslices of %llu us (status 0x%x); this program runs with its own",
         static_cast<unsigned long long>(us), status);
@@ -146,7 +148,10 @@ void onChannel(const RmChannelEvent& event) {
       if (!rm::isChannel(event.objectClass)) return giveTimeslice(event);
       return tell(event, QGPU_NOTE_MADE);
     case RmChannelEvent::What::kEnabled:
+      giveTimeslice(event);
       return tell(event, QGPU_NOTE_ENABLED);
+    case RmChannelEvent::What::kSliced:
+      return giveTimeslice(event);
     case RmChannelEvent::What::kEnded:
       return tellEnded(event);
     case RmChannelEvent::What::kKept: {
@@ -192,12 +197,21 @@ void add(std::uint32_t& refused, std::uint32_t one) {
   if (refused == rm::kOk || (one != rm::kOk && one != rm::kObjectNotFound)) refused = one;
 }
 
+// As often as a lost manager may have disabled them.
+std::uint32_t enable(rm::Card& card, const rm::Named* names, std::uint32_t count) {
+  std::uint32_t refused = rm::kOk;
+  for (int i = 0; i < rm::kDisablesMax && refused == rm::kOk; ++i) {
+    refused = card.disable(false, false, names, count);
+  }
+  return refused;
+}
+
 // Together, or where the driver refuses that, one by one. Its refusal of one that is there; kOk.
 // What is done is of this card.
 std::uint32_t putBack(rm::Card& card, RmChannelEvent* const* channels, std::uint32_t count) {
   rm::Named names[rm::kDisabledMax];
   for (std::uint32_t i = 0; i < count; ++i) names[i] = {channels[i]->client, channels[i]->object};
-  std::uint32_t refused = card.disable(false, false, names, count);
+  std::uint32_t refused = enable(card, names, count);
   if (count == 1 && refused != rm::kOk && isGone(*channels[0], refused)) refused = rm::kOk;
   if (refused == rm::kOk) {
     for (std::uint32_t i = 0; i < count; ++i) channels[i]->device = card.device();

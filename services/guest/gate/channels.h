@@ -2,7 +2,7 @@
 // What a manager that takes channels off the hardware (suspend `rm`) must know of this process, and
 // what this process does when it is lost. Each channel is told in a note on the attach connection
 // (gate_abi.h) as it is made, asked to run and ended, and after each attach all that are there are.
-// A group of channels that is made gets its timeslice on the way, whoever holds it.
+// A group of channels gets its timeslice on the way, whoever holds it.
 // A manager that is lost may have left them off: then the process puts its own back on, as holds by
 // the gate end too (HAZARDS 20).
 //

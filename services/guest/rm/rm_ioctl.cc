@@ -460,18 +460,32 @@ int askPids(const Asked& asked, const Call& call) {
   return rc;
 }
 
+// Of a channel or group, by a control that the driver carried out.
+void tellOf(const Asked& asked, const Call& call, RmChannelEvent::What what) {
+  RmChannelEvent event{};
+  {
+    Lock lock(mutex);
+    const Object* of = objects.find(call.client, call.object);
+    if (of) event = eventOf(*of, what, asked.fd);
+  }
+  if (event.object) tell(event);
+}
+
 // What puts channels where the hardware runs them, or takes them away.
 int schedule(const Asked& asked, const Call& call) {
   const int rc = asked.go();
-  if (!done(rc, call)) return rc;
   const bool enable = call.parameters && *static_cast<const std::uint8_t*>(call.parameters) != 0;
-  RmChannelEvent event{};
-  if (enable) {
-    Lock lock(mutex);
-    const Object* run = objects.find(call.client, call.object);
-    if (run) event = eventOf(*run, RmChannelEvent::What::kEnabled, asked.fd);
+  if (done(rc, call) && enable) tellOf(asked, call, RmChannelEvent::What::kEnabled);
+  return rc;
+}
+
+// This library's own come here as well: what they set is what is wanted.
+int setTimeslice(const Asked& asked, const Call& call) {
+  const int rc = asked.go();
+  const std::uint64_t us = static_cast<const rm::Timeslice*>(call.parameters)->us;
+  if (done(rc, call) && us != loadRelaxed(session.gate->timeslice_us)) {
+    tellOf(asked, call, RmChannelEvent::What::kSliced);
   }
-  if (event.object) tell(event);
   return rc;
 }
 
@@ -576,6 +590,8 @@ int look(int fd, unsigned long request, void* argument) {
       return askPids(asked, call);
     case Verb::kSchedule:
       return schedule(asked, call);
+    case Verb::kTimeslice:
+      return setTimeslice(asked, call);
     case Verb::kExport:
       return exportObjects(asked, call);
     case Verb::kImport:

@@ -74,6 +74,12 @@ std::string Tenants::waitsFor() const {
   return text;
 }
 
+bool Tenants::works() const {
+  return std::any_of(programs_.begin(), programs_.end(), [](const auto& program) {
+    return program->lives() && program->works();
+  });
+}
+
 // --- the machine ---
 
 bool Tenants::lives(std::uint32_t pid) const {

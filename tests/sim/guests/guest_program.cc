@@ -124,7 +124,7 @@ void Program::begin() {
   store(s.owner, pid_);
   for (std::uint32_t i = 0; i < plan_.drivers; i++) store(s.tids[i], pid_ + 1 + i);
   store(s.driver_threads, plan_.drivers);
-  while (lastChannel_ < plan_.channels) channels_[++lastChannel_] = false;
+  while (lastChannel_ < plan_.channels) channels_[++lastChannel_] = 0;
   for (std::uint32_t i = 0; i < plan_.threads; i++) {
     threads_[i].left = plan_.burst;
     threads_[i].timer = later(dice_.magnitude(micros(1), millis(2)), Do::Launch, i);

@@ -27,6 +27,7 @@ class Program {
   std::uint32_t pid() const { return pid_; }
   Tenants::Task& task() const { return task_; }
   bool lives() const { return state_ != State::Gone; }   // as a pidfd has it
+  bool works() const { return queued_ != 0; }
   std::string text() const;
   Fd report() const;                      // a descriptor of the report page that it has, or none
 
@@ -154,7 +155,7 @@ class Program {
   bool choose();
   void stopKernel();
   bool stands() const;
-  bool isOff(const Kernel& kernel) const { return channels_.at(kernel.channel); }
+  bool isOff(const Kernel& kernel) const { return channels_.at(kernel.channel) != 0; }
   suspend::Channel channelOf(std::uint32_t name) const;
   void putChannelsOn();
   void context();
@@ -223,7 +224,7 @@ class Program {
   std::uint32_t first_ = 0;
   std::uint32_t queued_ = 0;
   bool running_ = false;
-  std::map<std::uint32_t, bool> channels_;   // by name, which are off
+  std::map<std::uint32_t, int> channels_;    // by name, how often they were taken off
   std::set<std::uint32_t> undone_;           // put back by the driver itself
   std::vector<std::uint32_t> context_;       // those of them that no kernel goes by
   std::uint32_t lastChannel_ = 0;

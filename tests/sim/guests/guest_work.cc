@@ -115,15 +115,20 @@ bool Program::stands() const {
 
 void Program::setChannel(std::uint32_t name, bool off) {
   undone_.erase(name);
-  if (!hasChannel(name) || std::exchange(channels_.at(name), off) == off) return;
+  if (!hasChannel(name)) return;
+  int& times = channels_.at(name);
+  const bool was = times != 0;
+  times = off ? times + 1 : std::max(times - 1, 0);
+  if (was == (times != 0)) return;
   if (off && running_ && kernel(0).channel == name) stopKernel();
   runNext();
   if (off && stands()) tell(GuestNews::Kind::Frozen);
 }
 
 void Program::undoChannel(std::uint32_t name) {
-  if (!hasChannel(name) || !channels_.at(name)) return;
+  if (!hasChannel(name) || channels_.at(name) == 0) return;
   tell(GuestNews::Kind::Undone);
+  channels_.at(name) = 1;
   setChannel(name, false);
   undone_.insert(name);
 }
@@ -135,14 +140,14 @@ suspend::Channel Program::channelOf(std::uint32_t name) const {
 
 std::vector<suspend::Channel> Program::channels() const {
   std::vector<suspend::Channel> list;
-  for (const auto& [name, off] : channels_) list.push_back(channelOf(name));
+  for (const auto& [name, times] : channels_) list.push_back(channelOf(name));
   return list;
 }
 
 // Of one whose manager is lost.
 void Program::putChannelsOn() {
   bool any = false;
-  for (auto& [name, off] : channels_) any = std::exchange(off, false) || any;
+  for (auto& [name, times] : channels_) any = std::exchange(times, 0) != 0 || any;
   undone_.clear();
   if (any) runNext();
 }
@@ -158,7 +163,7 @@ void Program::context() {
 }
 
 void Program::makeChannel() {
-  channels_[++lastChannel_] = false;
+  channels_[++lastChannel_] = 0;
   context_.push_back(lastChannel_);
   if (connected_) home_.attach_->channelMade(channelOf(lastChannel_));
 }

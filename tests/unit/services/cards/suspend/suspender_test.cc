@@ -264,10 +264,12 @@ TEST(Holds, WhatADeadProcessLeftIsNotTakenFromWhoeverHasItsNameNow) {
   EXPECT_FALSE(holds.next(Nanos(0)));
   // Whoever tells of it late finds it off.
   holds.made(3, channelOf(101, 9), false);
-  const auto back = holds.next(Nanos(0));
-  ASSERT_TRUE(back);
-  EXPECT_EQ(back->step, Step::kEnable);
-  holds.answered({Answer::kDone, {}, ""}, Nanos(0));
+  for (int i = 0; i < ChannelSuspender::kOffsMax; i++) {
+    const auto back = holds.next(Nanos(0));
+    ASSERT_TRUE(back);
+    EXPECT_EQ(back->step, Step::kEnable);
+    holds.answered({Answer::kDone, {}, ""}, Nanos(0));
+  }
   prove();
   EXPECT_FALSE(holds.next(Nanos(0)));
 }

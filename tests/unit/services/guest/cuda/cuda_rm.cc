@@ -148,16 +148,27 @@ std::string duplicate(std::istringstream& in) {
   return text(rc, wanted.status);
 }
 
-// FILE CLIENT and a control's parameters
+// FILE CLIENT OBJECT and a control's parameters
 template <typename Parameters>
-std::string control(int file, Handle client, std::uint32_t command, Parameters& parameters) {
+std::string control(int file, Handle client, Handle object, std::uint32_t command,
+                    Parameters& parameters) {
   ControlCall wanted{};
-  wanted.client = wanted.object = client;
+  wanted.client = client;
+  wanted.object = object;
   wanted.command = command;
   wanted.parameters = reinterpret_cast<std::uint64_t>(&parameters);
   wanted.parametersSize = sizeof parameters;
   const int rc = call(file, kEscControl, &wanted, sizeof wanted);
   return text(rc, wanted.status);
+}
+
+// FILE CLIENT GROUP MICROSECONDS
+std::string slice(std::istringstream& in) {
+  int file = 0;
+  Handle client = 0, group = 0;
+  Timeslice wanted{};
+  in >> file >> client >> group >> wanted.us;
+  return control(file, client, group, kSetTimeslice, wanted);
 }
 
 // FILE CLIENT OBJECT INTO, another file
@@ -168,7 +179,7 @@ std::string exportOne(std::istringstream& in) {
   in >> file >> client >> one.object >> into;
   one.type = 1;
   one.fd = files[into];
-  return control(file, client, kExportOne, one);
+  return control(file, client, client, kExportOne, one);
 }
 
 // FILE CLIENT PARENT OBJECT FROM
@@ -179,7 +190,7 @@ std::string importOne(std::istringstream& in) {
   in >> file >> client >> one.parent >> one.object >> from;
   one.type = 1;
   one.fd = files[from];
-  return control(file, client, kImportOne, one);
+  return control(file, client, client, kImportOne, one);
 }
 
 // FILE CLIENT INTO INDEX OBJECT...
@@ -191,7 +202,7 @@ std::string exportMany(std::istringstream& in) {
   while (in >> many.objects[many.count]) ++many.count;
   many.room = 16;
   many.fd = files[into];
-  return control(file, client, kExportMany, many);
+  return control(file, client, client, kExportMany, many);
 }
 
 // FILE CLIENT PARENT FROM INDEX OBJECT...
@@ -202,7 +213,7 @@ std::string importMany(std::istringstream& in) {
   in >> file >> client >> many.parent >> from >> many.index;
   while (in >> many.objects[many.count]) ++many.count;
   many.fd = files[from];
-  return control(file, client, kImportMany, many);
+  return control(file, client, client, kImportMany, many);
 }
 
 // FILE CLIENT OBJECT...: into a dma-buf, which becomes that file.
@@ -394,6 +405,7 @@ std::string obeyRm(std::istringstream& in) {
   in >> verb;
   if (verb == "alloc") return alloc(in);
   if (verb == "channels") return channels(in);
+  if (verb == "slice") return slice(in);
   if (verb == "free") return freeOne(in);
   if (verb == "freeeach") return freeEach(in);
   if (verb == "takeeach") return takeEach(in);

@@ -9,7 +9,7 @@
 #include <string>
 #include <sys/resource.h>
 
-#include "services/nvidia_abi/rm_abi.h"
+#include "services/nvidia_abi/rm_controls.h"
 #include "tests/unit/services/guest/cuda/shared_driver.h"
 
 namespace qgpu::testing::guest_channels_test {
@@ -55,7 +55,7 @@ struct Scene {
     return all;
   }
   void takeOff() const {
-    for (rm_stand_in::Object* each : alive()) each->disabled = each->stopped = 1;
+    for (rm_stand_in::Object* each : alive()) each->disabled = each->stopped = 3;  // times
   }
   std::size_t off() const {
     const auto all = alive();
@@ -283,7 +283,7 @@ TEST(GuestChannels, ALostManagersAreOnAgainAfterTheGraceAndItIsToldWhenHeard) {
   EXPECT_EQ(s.told(QGPU_NOTE_ENABLED).size(), 1u) << "init's group; nobody hears it now";
   s.manager.goOnBeating();
   ASSERT_TRUE(eventually([&] { return s.told(QGPU_NOTE_ENABLED).size() == 1 + 102; }));
-  EXPECT_LT(driver().enables.load(), enables + 102) << "64 in a call";
+  EXPECT_EQ(driver().enables.load(), enables + 2 * rm::kDisablesMax) << "64 in a call";
   EXPECT_EQ(s.descriptors(), descriptors);
   EXPECT_EQ(s.manager.reattaches(), 0u);
   s.takeOff();  // it ends again, and so on
@@ -318,7 +318,7 @@ TEST(GuestChannels, EachCardOfAProgramIsAskedOnce) {
   ASSERT_TRUE(eventually([&] { return s.off() == 0; }));
   s.manager.restart(QGPU_GATE_OPEN);
   ASSERT_TRUE(eventually([&] { return s.names(QGPU_NOTE_THERE, 2) == s.aliveNames(); }));
-  EXPECT_EQ(driver().enables.load(), enables + 2);
+  EXPECT_EQ(driver().enables.load(), enables + 2 * rm::kDisablesMax);
   EXPECT_TRUE(s.told(QGPU_NOTE_ENABLED, 2).empty()) << "a new one asks for nothing more";
 }
 
@@ -474,7 +474,7 @@ TEST(GuestTimeslices, WhereTheManagerWantsNoneTheDriversOwnStays) {
 
 TEST(GuestTimeslices, ARefusalIsSaidOnceAndTheProgramRunsOn) {
   Scene s(sliced(200, QGPU_SUSPEND_GATE));
-  driver().refuseTimeslice = 2;
+  driver().refuseTimeslice = 2 + 1;  // as init's group is made and scheduled, and another's
   s.init();
   EXPECT_NE(s.channels(7, 2), "no channel");
   EXPECT_NE(s.channels(8, 2), "no channel");
@@ -484,6 +484,14 @@ TEST(GuestTimeslices, ARefusalIsSaidOnceAndTheProgramRunsOn) {
   EXPECT_EQ(s.guest.errors(),
             "qgpu: the driver gives no timeslices of 200 us (status 0x1b); this program runs with "
             "its own\n");
+}
+
+TEST(GuestTimeslices, AProgramThatSetsItsOwnHasTheTasksAllTheSame) {
+  Scene s(sliced(200, QGPU_SUSPEND_GATE));
+  s.init();
+  const std::string client = s.channels(7, 1);
+  EXPECT_EQ(s.guest.ask("rm slice 7 " + client + " 100 5000"), "0 0");
+  EXPECT_EQ(s.timeslices(), (std::vector<std::uint64_t>{200, 200}));
 }
 
 // A manager that returns may want others: of what is made from then on.
