@@ -47,8 +47,7 @@ class CellBuilder final : public capnp::MessageBuilder {
   std::vector<Words> extra_;
 };
 
-// The finished message as one flat segment, copied: the form in which rows are stored and messages
-// are held back. `Root` is the struct that the message was begun with.
+// The same of a finished message. `Root` is the struct that the message was begun with.
 template <typename Root>
 Words flatten(capnp::MessageBuilder& message) {
   const auto segments = message.getSegmentsForOutput();
@@ -57,10 +56,7 @@ Words flatten(capnp::MessageBuilder& message) {
     std::memcpy(words.data(), segments[0].begin(), words.size() * sizeof(capnp::word));
     return words;
   }
-  const typename Root::Reader root = message.getRoot<Root>().asReader();
-  Words words(root.totalSize().wordCount + 1);
-  capnp::copyToUnchecked(root, kj::arrayPtr(words.data(), words.size()));
-  return words;
+  return flatten(message.getRoot<Root>().asReader());
 }
 
 // Reusable zeroed memory for messages that do not go to a ring. One message at a time.

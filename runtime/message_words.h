@@ -3,8 +3,7 @@
 // capnp::word, which the library lets be copied as bytes only; here copies are made as bytes, with
 // every compiler.
 
-#include <capnp/common.h>
-
+#include <capnp/message.h>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -26,5 +25,14 @@ class Words : public std::vector<capnp::word> {
   Words& operator=(const Words& other) { return *this = Words(other); }
   Words& operator=(Words&&) noexcept = default;
 };
+
+// A copy of what a reader reads, as one flat segment: the form in which rows are stored and
+// messages are held back.
+template <typename Reader>
+Words flatten(Reader root) {
+  Words words(root.totalSize().wordCount + 1);
+  capnp::copyToUnchecked(root, kj::arrayPtr(words.data(), words.size()));
+  return words;
+}
 
 }  // namespace qgpu

@@ -81,10 +81,7 @@ StoredRow changed(const StoredRow& row, Change change) {
   message.setRoot(capnp::readMessageUnchecked<schema::Row>(row.words.data()));
   change(message.getRoot<schema::Row>());
   // Once more, in one segment and without what was cut off.
-  const auto root = message.getRoot<schema::Row>().asReader();
-  Words words(root.totalSize().wordCount + 1);
-  capnp::copyToUnchecked(root, kj::arrayPtr(words.data(), words.size()));
-  return {row.key, std::move(words)};
+  return {row.key, flatten(message.getRoot<schema::Row>().asReader())};
 }
 
 // Of a task that lives without a row its node asks whether the store gave out its number: then it

@@ -12,12 +12,6 @@ schema::Reply::Reader readReply(const Words& words) {
   return capnp::readMessageUnchecked<schema::Reply>(words.data());
 }
 
-Words copyOf(schema::Reply::Reader reply) {
-  Words words(reply.totalSize().wordCount + 1);
-  capnp::copyToUnchecked(reply, kj::arrayPtr(words.data(), words.size()));
-  return words;
-}
-
 }  // namespace
 
 // --- asking ---
@@ -117,14 +111,14 @@ void MemberView::onEventTold(schema::Event::Reader event, Turn& turn) {
 
 void MemberView::onInfo(schema::Reply::Reader reply, Turn& turn) {
   if (!reply.isInfo()) return;
-  info_ = copyOf(reply);
+  info_ = flatten(reply);
   session_.noteTerm(reply.getInfo().getClusterTerm());
   helloIfWhole(turn);
 }
 
 void MemberView::onCards(schema::Reply::Reader reply, Compare compare, Turn& turn) {
   if (!reply.isCards()) return;
-  cards_ = copyOf(reply);
+  cards_ = flatten(reply);
   const std::string states = digestOf(reply.getCards(), Compare::States);
   const std::string use = digestOf(reply.getCards(), Compare::Use);
   const bool changed = compare == Compare::Use ? use != useTold_ : states != statesTold_;

@@ -71,9 +71,7 @@ void Requests::onClusterRequest(schema::ClusterRequest::Reader request, Turn& tu
                                                                " requests wait already: try again "
                                                                "in a moment"));
   }
-  Words words(request.totalSize().wordCount + 1);
-  capnp::copyToUnchecked(request, kj::arrayPtr(words.data(), words.size()));
-  asked_.push_back({asker.client, std::move(words)});
+  asked_.push_back({asker.client, flatten(request)});
 }
 
 void Requests::take() {

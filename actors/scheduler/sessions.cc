@@ -13,12 +13,6 @@ namespace {
 constexpr std::uint64_t kTermMax = std::uint64_t{1} << 31;  // sessions keep 32 bits for it
 constexpr std::uint64_t kTaskMax = std::uint64_t{1} << 62;
 
-Words wordsOf(schema::FromMember::Reader reader) {
-  Words words(reader.totalSize().wordCount + 1);
-  capnp::copyToUnchecked(reader, kj::arrayPtr(words.data(), words.size()));
-  return words;
-}
-
 schema::FromMember::Reader readMessage(const Words& words) {
   return capnp::readMessageUnchecked<schema::FromMember>(words.data());
 }
@@ -53,7 +47,7 @@ void Sessions::onFromMember(schema::FromMember::Reader said, Turn& turn) {
                       fail(ErrorCode::Overloaded, "too many nodes speak at once: try again later"));
     return closeLink(link);
   }
-  heard_.push_back({wordsOf(said), turn.now()});
+  heard_.push_back({flatten(said), turn.now()});
 }
 
 void Sessions::onBeat(std::uint32_t link, std::uint64_t session, std::uint64_t ns, Turn& turn) {

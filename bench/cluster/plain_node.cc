@@ -14,9 +14,7 @@ void PlainNode::handle(schema::Envelope::Reader message, Turn& turn) {
     const std::uint64_t over = request.isEnd() ? find(request.getEnd()) : 0;
     capnp::MallocMessageBuilder built(64);
     answer(request, built.initRoot<schema::Reply>());
-    const auto reply = built.getRoot<schema::Reply>().asReader();
-    Words words(reply.totalSize().wordCount + 1);
-    capnp::copyToUnchecked(reply, kj::arrayPtr(words.data(), words.size()));
+    Words words = flatten(built.getRoot<schema::Reply>().asReader());
     outbox_.put(turn.sender(), [words = std::move(words)](schema::Envelope::Builder envelope) {
       envelope.setReply(capnp::readMessageUnchecked<schema::Reply>(words.data()));
     });

@@ -11,20 +11,10 @@
 
 namespace qgpu::testing {
 
-namespace {
-
-Words copyOf(schema::Envelope::Reader message) {
-  Words words(message.totalSize().wordCount + 1);
-  capnp::copyToUnchecked(message, kj::arrayPtr(words.data(), words.size()));
-  return words;
-}
-
-}  // namespace
-
 // --- Probe ---
 
 void Probe::handle(schema::Envelope::Reader message, Turn& turn) {
-  received_.push_back({turn.sender(), turn.now(), copyOf(message)});
+  received_.push_back({turn.sender(), turn.now(), flatten(message)});
 }
 
 std::size_t Probe::count(schema::Envelope::Which which) const {

@@ -82,11 +82,8 @@ SchedulerOptions readOptions(schema::DecisionOptions::Reader recorded) {
 }
 
 StoredRow readRecordedRow(schema::KeyedRow::Reader recorded) {
-  const schema::Row::Reader row = recorded.getRow();
-  StoredRow stored{{static_cast<RowKind>(recorded.getKind()), recorded.getId()},
-                   Words(row.totalSize().wordCount + 1)};
-  capnp::copyToUnchecked(row, kj::arrayPtr(stored.words.data(), stored.words.size()));
-  return stored;
+  return {{static_cast<RowKind>(recorded.getKind()), recorded.getId()},
+          flatten(recorded.getRow())};
 }
 
 }  // namespace qgpu

@@ -27,13 +27,6 @@ bool same(const Words& a, const Words& b) {
          std::memcmp(a.data(), b.data(), a.size() * sizeof(capnp::word)) == 0;
 }
 
-template <typename Reader>
-Words flat(Reader reader) {
-  Words words(reader.totalSize().wordCount + 1);
-  capnp::copyToUnchecked(reader, kj::arrayPtr(words.data(), words.size()));
-  return words;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<SchedulerReplay>> SchedulerReplay::open(
@@ -113,7 +106,7 @@ void SchedulerReplay::turn() {
 
 // A timer's message is not among them, and one that is not their first may have overtaken it.
 void SchedulerReplay::heard(schema::Envelope::Reader message) {
-  const Words words = flat(message);
+  const Words words = flatten(message);
   const auto it = std::find_if(own_.begin(), own_.end(),
                                [&](const Words& own) { return same(own, words); });
   if (it != own_.end()) own_.erase(it);
@@ -185,8 +178,8 @@ capnp::MessageBuilder* SchedulerReplay::beginSend(ActorId, ActorId to, Lane lane
 void SchedulerReplay::finishSend() {
   const Words words = scratch_.finish<schema::Envelope>();
   const auto message = readEnvelope(words.data());
-  if (to_ == life_.self) own_.push_back(flat(message));
-  if (to_ == kAsks && message.isClusterReply()) answer_ = flat(message.getClusterReply());
+  if (to_ == life_.self) own_.push_back(flatten(message));
+  if (to_ == kAsks && message.isClusterReply()) answer_ = flatten(message.getClusterReply());
 }
 
 capnp::MessageBuilder* SchedulerReplay::beginTimer(ActorId, Nanos, TimerId& id) {

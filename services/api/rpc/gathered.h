@@ -32,9 +32,7 @@ class Gathered {
   }
   // A copy of the message. `size`: its words, as the caller counts what has not left yet.
   void add(Reader said, std::size_t size) {
-    Words words(said.totalSize().wordCount + 1);
-    capnp::copyToUnchecked(said, kj::arrayPtr(words.data(), words.size()));
-    entries_.push_back(std::move(words));
+    entries_.push_back(flatten(said));
     size_ += size;
   }
   bool empty() const { return entries_.empty(); }

@@ -27,10 +27,7 @@ class ReplayCheck::Second final : public TurnHost {
     refused_.clear();
   }
   void sends(const Carried& sent) {
-    const auto size = static_cast<std::uint32_t>(sent.message.totalSize().wordCount + 1);
-    Words words(size);
-    capnp::copyToUnchecked(sent.message, kj::arrayPtr(words.data(), words.size()));
-    first_.push_back({sent.to, sent.lane, std::move(words)});
+    first_.push_back({sent.to, sent.lane, flatten(sent.message)});
   }
   void isRefused(ActorId to) { refused_.push_back(to); }
 

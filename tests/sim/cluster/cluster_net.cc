@@ -15,13 +15,6 @@ constexpr Nanos kToldMax = seconds(30);        // until an end hears that its co
 constexpr Nanos kUnseated = millis(100);       // a look whether the seat is held again
 constexpr std::uint64_t kRepeatedPercent = 15;
 
-template <typename Reader>
-Words copyOf(Reader reader) {
-  Words words(reader.totalSize().wordCount + 1);
-  capnp::copyToUnchecked(reader, kj::arrayPtr(words.data(), words.size()));
-  return words;
-}
-
 schema::FromMember::Reader fromMember(const Words& words) {
   return capnp::readMessageUnchecked<schema::FromMember>(words.data());
 }
@@ -317,7 +310,7 @@ void Net::fromNode(std::size_t node, schema::Envelope::Reader message) {
     return endAtNode(node, std::string(message.getLinkDown().cStr()));
   }
   if (!message.isFromMember() || end.connection == 0 || end.closing) return;
-  Item item{Item::Kind::Words, copyOf(message.getFromMember()), {}, {}, false};
+  Item item{Item::Kind::Words, flatten(message.getFromMember()), {}, {}, false};
   put(end.connection, Way::Up, std::move(item), nodes_[node]->now(), delay());
 }
 
@@ -325,7 +318,7 @@ void Net::fromScheduler(std::size_t scheduler, schema::ToMember::Reader words) {
   const std::uint32_t link = words.getLink();
   Connection* connection = find(link);
   if (connection == nullptr || connection->scheduler != scheduler || !connection->up.open) return;
-  Item item{Item::Kind::Words, copyOf(words), {}, {}, false};
+  Item item{Item::Kind::Words, flatten(words), {}, {}, false};
   put(link, Way::Down, std::move(item), schedulers_[scheduler].site->now(), delay());
   if (words.isTurnedAway()) endAtScheduler(link);
 }

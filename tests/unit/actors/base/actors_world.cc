@@ -243,9 +243,7 @@ std::vector<StoredRow> World::rows() {
     if (!fixture.journal().has(key)) return;
     const auto row = fixture.journal().row(key);
     if (row.isErased()) return;  // as recovery does
-    StoredRow stored{key, std::vector<capnp::word>(row.totalSize().wordCount + 1)};
-    capnp::copyToUnchecked(row, kj::arrayPtr(stored.words.data(), stored.words.size()));
-    rows.push_back(std::move(stored));
+    rows.push_back({key, flatten(row)});
   };
   take({RowKind::Node, 0});
   for (std::uint64_t id = 0; id < 64; ++id) take({RowKind::Card, id});

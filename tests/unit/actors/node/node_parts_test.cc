@@ -194,10 +194,7 @@ TaskSpec ordered(std::uint64_t task, std::uint32_t epoch) {
 StoredRow stored(RowKey key, const std::function<void(schema::Row::Builder)>& fill) {
   capnp::MallocMessageBuilder message;
   fill(message.initRoot<schema::Row>());
-  const auto row = message.getRoot<schema::Row>().asReader();
-  StoredRow made{key, Words(row.totalSize().wordCount + 1)};
-  capnp::copyToUnchecked(row, kj::arrayPtr(made.words.data(), made.words.size()));
-  return made;
+  return {key, flatten(message.getRoot<schema::Row>().asReader())};
 }
 
 StoredRow nodeRow(std::uint64_t nextTask) {
