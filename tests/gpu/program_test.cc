@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include "services/prove/prove.h"
 #include "tests/testing/child_process.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/temp_folder.h"
@@ -136,10 +137,29 @@ TEST_F(TestGpu, WhatAProgramPrintedBreaksNeitherTheLineNorTheRow) {
   EXPECT_TRUE(has(page, "ended with 3: one two / three\377 | failed |\n")) << page;
 }
 
+TEST_F(TestGpu, AReportHasWhatWasPromisedAndForWhomItHolds) {
+  const std::string folder = folder_.path() + "/report";
+  const Finished told = run({"--quick", "--report", folder, "hook"});
+  EXPECT_EQ(told.status, 0) << told.output;
+  EXPECT_TRUE(has(told.output, "in " + folder + "/report.json\n")) << told.output;
+  const auto report = prove::readReportFile(folder + "/report.json");
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->head.model, "Stand-in GPU");
+  EXPECT_EQ(report->head.suspend, "gate");
+  EXPECT_EQ(report->head.isolation, "library");
+  EXPECT_EQ(report->head.command, "./dev test-gpu --report FOLDER --quick hook");
+  ASSERT_EQ(report->promises.size(), 1u);
+  EXPECT_EQ(report->promises[0].id, "an-empty-launch");
+  EXPECT_EQ(report->promises[0].again, "./dev test-gpu hook");
+  EXPECT_EQ(report->promises[0].verdict, prove::Verdict::NotProven) << "a quick run proves nothing";
+  EXPECT_TRUE(fs::exists(folder + "/report.md"));
+}
+
 TEST_F(TestGpu, NonsenseIsRefusedByItsName) {
   const std::pair<Arguments, std::string> kRows[] = {
       {{"--suspends", "foo", "hook"}, "--suspends is rm or gate, not 'foo'\n"},
       {{"hook", "--suspends"}, "nothing stands after --suspends\n"},
+      {{"hook", "--sign", "key"}, "--sign is of a --report\n"},
       {{"hook", "hooks"}, "'hooks' is no check\n"},
   };
   for (const auto& [words, wanted] : kRows) {

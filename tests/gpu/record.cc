@@ -57,6 +57,7 @@ void Record::add(Finding finding) {
   for (const auto& [name, value] : finding.figures.items()) line[name] = value;
   std::printf("%s\n", dumped(line).c_str());
   std::fflush(stdout);
+  finding.of = check_;
   findings_.push_back(std::move(finding));
 }
 

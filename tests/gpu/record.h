@@ -18,17 +18,21 @@ struct Finding {
   Json figures = Json::object();
   Verdict verdict = Verdict::kReported;
   std::string why = {};  // it was skipped or failed
+  std::string of = {};   // which check: the record's word
 };
 
 class Record {
  public:
+  void begin(const std::string& check) { check_ = check; }  // whose findings come
   void add(Finding finding);                            // and prints it
   void took(const std::string& check, double seconds);  // that, and prints it
   // The page; `about` are lines on card, driver and machine.
   std::string markdown(const std::string& title, const std::vector<std::string>& about) const;
   bool allMet() const;  // nothing was missed, nothing failed
+  const std::vector<Finding>& findings() const { return findings_; }
 
  private:
+  std::string check_;
   std::vector<Finding> findings_;
   std::string took_;  // "quota 20 s, hook 31 s"
 };

@@ -1,9 +1,11 @@
-// qgpu-test-gpu [--results FOLDER] [--quick] [--suspends rm|gate] [CHECK...]: what qgpu promises,
-// on a real NVIDIA card. One JSON line for each finding, and with --results a page of all, written
-// whole after each check: a run that is cut off leaves what it found. The page is named for the
-// model, the day and what was asked for, so that a part of the checks replaces no page of all. With
-// --suspends a manager that finds anything else fails the check. Ends with 0 when every promise was
-// met, 1 when not, 2 where it was asked for nonsense, 77 where there is no card.
+// qgpu-test-gpu [--results FOLDER] [--report FOLDER] [--sign KEY] [--quick] [--suspends rm|gate]
+// [CHECK...]: what qgpu promises, on a real NVIDIA card. One JSON line for each finding, and with
+// --results a page of all, written whole after each check: a run that is cut off leaves what it
+// found. The page is named for the model, the day and what was asked for, so that a part of the
+// checks replaces no page of all. With --report the same at the end as a report of `qgpuctl prove`,
+// signed with --sign. With --suspends a manager that finds anything else fails the check. Ends with
+// 0 when every promise was met, 1 when not, 2 where it was asked for nonsense, 77 where there is no
+// card.
 
 #include <algorithm>
 #include <cctype>
@@ -13,12 +15,17 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string_view>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "services/base/wall_time.h"
+#include "services/prove/page.h"
+#include "services/prove/prove.h"
 #include "tests/gpu/checks.h"
+#include "tests/gpu/isolation_report.h"
 
 namespace qgpu::gpu {
 namespace {
@@ -47,6 +54,7 @@ constexpr Check kChecks[] = {{"rungs", 30, checkSuspendMethods},
 
 struct Asked {
   std::string results;
+  std::string report, key;
   std::string suspends;
   bool quick = false;
   Arguments checks;  // in the order of the list
@@ -54,7 +62,8 @@ struct Asked {
 
 void usage(std::FILE* to) {
   std::fprintf(to,
-               "usage: qgpu-test-gpu [--results FOLDER] [--quick] [--suspends rm|gate] [CHECK...]\n"
+               "usage: qgpu-test-gpu [--results FOLDER] [--report FOLDER] [--sign KEY] [--quick] "
+               "[--suspends rm|gate] [CHECK...]\n"
                "checks, all without a name, and some seconds that each takes on a card:\n");
   int all = 0;
   for (const Check& check : kChecks) {
@@ -71,14 +80,18 @@ bool parse(const Arguments& words, Asked& out) {
     usage(stderr);
     return false;
   };
+  const std::map<std::string, std::string*> options = {{"--results", &out.results},
+                                                       {"--report", &out.report},
+                                                       {"--sign", &out.key},
+                                                       {"--suspends", &out.suspends}};
   Arguments names;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (word == "--quick") {
       out.quick = true;
-    } else if (word == "--results" || word == "--suspends") {
+    } else if (const auto option = options.find(word); option != options.end()) {
       if (i + 1 == words.size()) return wrong("nothing stands after " + word);
-      (word == "--results" ? out.results : out.suspends) = words[++i];
+      *option->second = words[++i];
     } else {
       names.push_back(word);
     }
@@ -86,6 +99,7 @@ bool parse(const Arguments& words, Asked& out) {
   if (!out.suspends.empty() && out.suspends != "rm" && out.suspends != "gate") {
     return wrong("--suspends is rm or gate, not '" + out.suspends + "'");
   }
+  if (!out.key.empty() && out.report.empty()) return wrong("--sign is of a --report");
   const bool all = names.empty();
   for (const Check& check : kChecks) {
     if (std::erase(names, check.name) != 0 || all) out.checks.emplace_back(check.name);
@@ -177,6 +191,7 @@ void calibrate(CheckContext& context) {
 
 void run(const Check& check, CheckContext& context) {
   const std::int64_t from = testing::monotonicNs();
+  context.record.begin(check.name);
   try {
     if (context.spinPerMs == 0) calibrate(context);
     check.run(context);
@@ -184,6 +199,49 @@ void run(const Check& check, CheckContext& context) {
     context.record.add({check.name, "", Json::object(), Verdict::kFailed, wrong.what()});
   }
   context.record.took(check.name, static_cast<double>(testing::monotonicNs() - from) / 1e9);
+}
+
+// As a manager of this card says, and this machine.
+prove::Head headOf(const TheCard& card, const Asked& asked) {
+  Scene scene(card, {});
+  const Json now = scene.card();
+  utsname machine{};
+  ::uname(&machine);
+  prove::Head head;
+  head.card = card.uuid;
+  head.model = card.model;
+  head.backend = "nvidia";
+  head.driver = card.driver;
+  head.kernel = machine.release;
+  head.version = QGPU_VERSION;
+  head.host = machine.nodename;
+  head.date = rfc3339(unixMsNow());
+  head.suspend = now["suspend"];
+  head.isolation = now["isolation"];
+  head.clock = "monotonic";
+  head.command = "./dev test-gpu --report FOLDER" + words(asked);
+  return head;
+}
+
+// False: it can't be made, written or signed, and said so.
+bool report(const TheCard& card, const Asked& asked, const Record& record) {
+  prove::Report made = isolationReport(record);
+  prove::ProveOptions options;
+  options.folder = asked.report;
+  options.key = asked.key;
+  try {
+    made.head = headOf(card, asked);
+  } catch (const std::exception& wrong) {
+    std::fprintf(stderr, "qgpu-test-gpu: no report: %s\n", wrong.what());
+    return false;
+  }
+  const auto written = prove::writeReport(options, made);
+  if (!written) {
+    std::fprintf(stderr, "qgpu-test-gpu: %s\n", written.error().message.c_str());
+    return false;
+  }
+  std::printf("qgpu-test-gpu: %s, in %s\n", prove::countsOf(made).c_str(), written->c_str());
+  return true;
 }
 
 int run(const Asked& asked) {
@@ -194,7 +252,9 @@ int run(const Asked& asked) {
         "tested\n");
     return kNoCard;
   }
-  if (!asked.results.empty() && !makeFolder(asked.results)) return kNonsense;
+  for (const std::string& folder : {asked.results, asked.report}) {
+    if (!folder.empty() && !makeFolder(folder)) return kNonsense;
+  }
   card->suspends = asked.suspends;
   const Page page(*card, asked);
   Record record;
@@ -209,6 +269,7 @@ int run(const Asked& asked) {
   if (!asked.results.empty() && kept) {
     std::printf("qgpu-test-gpu: wrote %s\n", page.path.c_str());
   }
+  if (!asked.report.empty()) kept = report(*card, asked, record) && kept;
   return kept && record.allMet() ? 0 : 1;
 }
 

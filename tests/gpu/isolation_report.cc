@@ -1,0 +1,84 @@
+#include "tests/gpu/isolation_report.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <string_view>
+
+namespace qgpu::gpu {
+namespace {
+
+// "online's start behind kernels of 10 ms" is "online-s-start-behind-kernels-of-10-ms".
+std::string idOf(const std::string& check) {
+  std::string id;
+  for (const char c : check) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0) {
+      id += static_cast<char>(std::tolower(byte));
+    } else if (!id.empty() && id.back() != '-') {
+      id += '-';
+    }
+  }
+  if (!id.empty() && id.back() == '-') id.pop_back();
+  return id;
+}
+
+bool hasUnit(std::string_view name) {
+  constexpr std::string_view kUnits[] = {"_ns", "_us", "_ms", "_bytes", "_seconds"};
+  return std::any_of(std::begin(kUnits), std::end(kUnits),
+                     [&](std::string_view unit) { return name.ends_with(unit); });
+}
+
+void addFigure(std::vector<prove::Figure>& to, const std::string& name, const Json& value) {
+  if (value.is_boolean()) {
+    to.push_back({name, value.get<bool>() ? 1 : 0});
+  } else if (value.is_number_integer()) {
+    to.push_back({name, value.get<std::int64_t>()});
+  } else if (value.is_number() && std::isfinite(value.get<double>())) {
+    const double number = value.get<double>();
+    const bool unit = hasUnit(name);
+    to.push_back({unit ? name : name + "_permille", std::llround(unit ? number : number * 1'000)});
+  } else if (value.is_object()) {  // a distribution: n, p50, p99 of what `name` names
+    for (const auto& [part, each] : value.items()) {
+      if (hasUnit(name) && part != "n") {
+        const std::size_t unit = name.rfind('_');
+        addFigure(to, name.substr(0, unit) + "_" + part + name.substr(unit), each);
+      } else {
+        addFigure(to, name + "_" + part, each);
+      }
+    }
+  }
+}
+
+prove::Verdict verdictOf(const Finding& finding) {
+  return finding.verdict == Verdict::kMet ? prove::Verdict::Proven : prove::Verdict::NotProven;
+}
+
+std::string whyOf(const Finding& finding) {
+  if (finding.verdict == Verdict::kMet) return "";
+  if (!finding.why.empty()) return finding.why;
+  return finding.verdict == Verdict::kMissed ? "it was measured, and is not so"
+                                             : "this run measured no promise, but that it can";
+}
+
+}  // namespace
+
+prove::Report isolationReport(const Record& record) {
+  prove::Report report;
+  for (const Finding& finding : record.findings()) {
+    const bool failed = finding.verdict == Verdict::kFailed;
+    if (finding.wanted.empty() && !failed) continue;
+    prove::Promise& promise = report.promises.emplace_back();
+    promise.id = idOf(finding.check);
+    promise.says = finding.check + (finding.wanted.empty() ? "" : ": " + finding.wanted);
+    promise.verdict = verdictOf(finding);
+    promise.why = whyOf(finding);
+    for (const auto& [name, value] : finding.figures.items()) {
+      addFigure(promise.figures, name, value);
+    }
+    promise.again = "./dev test-gpu " + finding.of;
+  }
+  return report;
+}
+
+}  // namespace qgpu::gpu
