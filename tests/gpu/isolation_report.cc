@@ -23,10 +23,12 @@ std::string idOf(const std::string& check) {
   return id;
 }
 
-bool hasUnit(std::string_view name) {
-  constexpr std::string_view kUnits[] = {"_ns", "_us", "_ms", "_bytes", "_seconds"};
-  return std::any_of(std::begin(kUnits), std::end(kUnits),
-                     [&](std::string_view unit) { return name.ends_with(unit); });
+// "added_ns", and a part of a distribution: "added_ns_p25".
+bool hasUnit(const std::string& name) {
+  constexpr std::string_view kUnits[] = {"_ns_", "_us_", "_ms_", "_bytes_", "_seconds_"};
+  return std::any_of(std::begin(kUnits), std::end(kUnits), [&](std::string_view unit) {
+    return (name + "_").find(unit) != std::string::npos;
+  });
 }
 
 void addFigure(std::vector<prove::Figure>& to, const std::string& name, const Json& value) {
@@ -55,10 +57,9 @@ prove::Verdict verdictOf(const Finding& finding) {
 }
 
 std::string whyOf(const Finding& finding) {
-  if (finding.verdict == Verdict::kMet) return "";
-  if (!finding.why.empty()) return finding.why;
-  return finding.verdict == Verdict::kMissed ? "it was measured, and is not so"
-                                             : "this run measured no promise, but that it can";
+  if (finding.verdict == Verdict::kMet || !finding.why.empty()) return finding.why;
+  if (finding.verdict == Verdict::kMissed) return "it was measured, and is not so";
+  return "a run too short or noisy: its figures decide nothing";
 }
 
 }  // namespace

@@ -147,6 +147,7 @@ TEST_F(TestGpu, AReportHasWhatWasPromisedAndForWhomItHolds) {
   EXPECT_EQ(report->head.model, "Stand-in GPU");
   EXPECT_EQ(report->head.suspend, "gate");
   EXPECT_EQ(report->head.isolation, "library");
+  EXPECT_NE(report->head.realtime, "");
   EXPECT_EQ(report->head.command, "./dev test-gpu --report FOLDER --quick hook");
   ASSERT_EQ(report->promises.size(), 1u);
   EXPECT_EQ(report->promises[0].id, "an-empty-launch");

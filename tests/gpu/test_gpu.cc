@@ -22,8 +22,11 @@
 #include <unistd.h>
 
 #include "services/base/wall_time.h"
+#include "services/demo/tenants/machine_use.h"
+#include "services/demo/tenants/node_client.h"
 #include "services/prove/page.h"
 #include "services/prove/prove.h"
+#include "tests/crash/violation.h"
 #include "tests/gpu/checks.h"
 #include "tests/gpu/isolation_report.h"
 
@@ -202,9 +205,11 @@ void run(const Check& check, CheckContext& context) {
 }
 
 // As a manager of this card says, and this machine.
-prove::Head headOf(const TheCard& card, const Asked& asked) {
+prove::Head headOf(const TheCard& card, const Asked& asked, const demo::MachineUse& use) {
   Scene scene(card, {});
   const Json now = scene.card();
+  const auto settings = demo::NodeClient(scene.daemon().socket()).settings();
+  if (!settings) throw crash::Violation(settings.error().message);
   utsname machine{};
   ::uname(&machine);
   prove::Head head;
@@ -218,19 +223,24 @@ prove::Head headOf(const TheCard& card, const Asked& asked) {
   head.date = rfc3339(unixMsNow());
   head.suspend = now["suspend"];
   head.isolation = now["isolation"];
+  head.realtime = settings->realtime;
   head.clock = "monotonic";
   head.command = "./dev test-gpu --report FOLDER" + words(asked);
+  head.othersPermille = use.othersPermille;
+  head.stolenPermille = use.stolenPermille;
   return head;
 }
 
 // False: it can't be made, written or signed, and said so.
-bool report(const TheCard& card, const Asked& asked, const Record& record) {
+bool report(const TheCard& card, const Asked& asked, const Record& record,
+            const demo::MachineUse::Counters& before) {
+  const auto use = demo::MachineUse::between(before, demo::MachineUse::count());
   prove::Report made = isolationReport(record);
   prove::ProveOptions options;
   options.folder = asked.report;
   options.key = asked.key;
   try {
-    made.head = headOf(card, asked);
+    made.head = headOf(card, asked, use);
   } catch (const std::exception& wrong) {
     std::fprintf(stderr, "qgpu-test-gpu: no report: %s\n", wrong.what());
     return false;
@@ -259,6 +269,7 @@ int run(const Asked& asked) {
   const Page page(*card, asked);
   Record record;
   CheckContext context{*card, record, asked.quick};
+  const demo::MachineUse::Counters before = demo::MachineUse::count();
   bool kept = true;
   Arguments left = asked.checks;
   for (const Check& check : kChecks) {
@@ -269,7 +280,7 @@ int run(const Asked& asked) {
   if (!asked.results.empty() && kept) {
     std::printf("qgpu-test-gpu: wrote %s\n", page.path.c_str());
   }
-  if (!asked.report.empty()) kept = report(*card, asked, record) && kept;
+  if (!asked.report.empty()) kept = report(*card, asked, record, before) && kept;
   return kept && record.allMet() ? 0 : 1;
 }
 
