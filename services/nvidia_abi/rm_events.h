@@ -18,7 +18,7 @@ struct RmChannelEvent {
   enum class What : std::uint8_t {
     kMade,     // a channel or a group of channels
     kEnabled,  // a group or a lone channel was asked to run (GPFIFO_SCHEDULE with enable)
-    kSliced,   // the program set how long a group runs
+    kSliced,   // how long a group runs was set, by the program or this library
     kEnded,    // a channel or group, freed with whatever was above it; another thread may have
                // made one of the same name since, and told of it
     kKept,     // an object was to be freed and the driver refused: meanwhile eachRmChannel() did

@@ -232,7 +232,7 @@ void checkSuspends(CheckContext& context) {
   all.restOnline();
   const Json under = all.endOffline();
   const Json bare = bareAs(context, all.scene, under), faults = all.scene.faults();
-  Finding finding{"results after " + std::to_string(wanted) + " holds", "bit-equal, no Xid"};
+  Finding finding{"results after many holds", "bit-equal, no Xid"};
   finding.figures = {{"suspend", card["suspend"]},
                      {"holds", card["holds"].get<int>() - from},
                      {"launches", under["launches"]},

@@ -23,11 +23,13 @@ std::string idOf(const std::string& check) {
   return id;
 }
 
+constexpr double kRatioMost = 10;  // what has no unit and is less is a part of something
+
 // "added_ns", and a part of a distribution: "added_ns_p25".
 bool hasUnit(const std::string& name) {
   constexpr std::string_view kUnits[] = {"_ns_", "_us_", "_ms_", "_bytes_", "_seconds_"};
   return std::any_of(std::begin(kUnits), std::end(kUnits), [&](std::string_view unit) {
-    return (name + "_").find(unit) != std::string::npos;
+    return ("_" + name + "_").find(unit) != std::string::npos;
   });
 }
 
@@ -38,8 +40,9 @@ void addFigure(std::vector<prove::Figure>& to, const std::string& name, const Js
     to.push_back({name, value.get<std::int64_t>()});
   } else if (value.is_number() && std::isfinite(value.get<double>())) {
     const double number = value.get<double>();
-    const bool unit = hasUnit(name);
-    to.push_back({unit ? name : name + "_permille", std::llround(unit ? number : number * 1'000)});
+    const bool ratio = !hasUnit(name) && std::abs(number) < kRatioMost;
+    to.push_back(ratio ? prove::Figure{name + "_permille", std::llround(number * 1'000)}
+                       : prove::Figure{name, std::llround(number)});
   } else if (value.is_object()) {  // a distribution: n, p50, p99 of what `name` names
     for (const auto& [part, each] : value.items()) {
       if (hasUnit(name) && part != "n") {
@@ -67,8 +70,10 @@ std::string whyOf(const Finding& finding) {
 prove::Report isolationReport(const Record& record) {
   prove::Report report;
   for (const Finding& finding : record.findings()) {
-    const bool failed = finding.verdict == Verdict::kFailed;
-    if (finding.wanted.empty() && !failed) continue;
+    // Of those it is not said here what would have been promised.
+    const bool unmeasured =
+        finding.verdict == Verdict::kFailed || finding.verdict == Verdict::kSkipped;
+    if (finding.wanted.empty() && !unmeasured) continue;
     prove::Promise& promise = report.promises.emplace_back();
     promise.id = idOf(finding.check);
     promise.says = finding.check + (finding.wanted.empty() ? "" : ": " + finding.wanted);

@@ -23,8 +23,9 @@ TEST(IsolationReport, OnlyWhatWasMetIsProvenAndTheRestSaysWhy) {
                 found("c", Verdict::kReported),
                 {"d", "it holds", {}, Verdict::kSkipped, "no torch"},
                 {"e", "", {}, Verdict::kFailed, "the program died"},
+                {"skipped", "", {}, Verdict::kSkipped, "no PyTorch"},
                 {"f", "", {}}});
-  ASSERT_EQ(report.promises.size(), 5u) << "nothing was promised of the last";
+  ASSERT_EQ(report.promises.size(), 6u) << "nothing was promised of the last";
   EXPECT_EQ(report.count(prove::Verdict::Proven), 1u);
   EXPECT_EQ(report.promises[0].verdict, prove::Verdict::Proven);
   EXPECT_EQ(report.promises[0].why, "");
@@ -43,6 +44,8 @@ TEST(IsolationReport, FiguresAreIntegersWithTheirUnit) {
              {{"start_p50_us", 519.9},
               {"bursts", 300},
               {"ratio", 0.9931},
+              {"seconds", 8.2},
+              {"sum", 2146747849.0},
               {"added_ns_p25", -14.99},
               {"stood_still", true},
               {"suspend", "rm"},
@@ -53,6 +56,7 @@ TEST(IsolationReport, FiguresAreIntegersWithTheirUnit) {
   EXPECT_EQ(promise.again, "./dev test-gpu latency");
   const std::vector<prove::Figure> wanted = {
       {"start_p50_us", 520}, {"bursts", 300},        {"ratio_permille", 993},
+      {"seconds", 8},        {"sum", 2146747849},
       {"added_ns_p25", -15}, {"stood_still", 1},     {"settle_us_n", 302},
       {"settle_p50_us", 981}, {"settle_p99_us", 1120}};
   EXPECT_EQ(promise.figures, wanted);

@@ -139,7 +139,9 @@ TEST_F(TestGpu, WhatAProgramPrintedBreaksNeitherTheLineNorTheRow) {
 
 TEST_F(TestGpu, AReportHasWhatWasPromisedAndForWhomItHolds) {
   const std::string folder = folder_.path() + "/report";
-  const Finished told = run({"--quick", "--report", folder, "hook"});
+  const std::string key = folder_.path() + "/key";
+  ASSERT_EQ(testing::run({"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key}).status, 0);
+  const Finished told = run({"--quick", "--report", folder, "--sign", key, "hook"});
   EXPECT_EQ(told.status, 0) << told.output;
   EXPECT_TRUE(has(told.output, "in " + folder + "/report.json\n")) << told.output;
   const auto report = prove::readReportFile(folder + "/report.json");
@@ -154,6 +156,15 @@ TEST_F(TestGpu, AReportHasWhatWasPromisedAndForWhomItHolds) {
   EXPECT_EQ(report->promises[0].again, "./dev test-gpu hook");
   EXPECT_EQ(report->promises[0].verdict, prove::Verdict::NotProven) << "a quick run proves nothing";
   EXPECT_TRUE(fs::exists(folder + "/report.md"));
+  EXPECT_TRUE(fs::exists(folder + "/report.json.sig"));
+}
+
+TEST_F(TestGpu, AKeyThatCantBeReadIsToldBeforeTheFirstCheck) {
+  const std::string folder = folder_.path() + "/report", key = folder_.path() + "/none";
+  const Finished refused = run({"--quick", "--report", folder, "--sign", key, "hook"});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_EQ(refused.output,
+            "qgpu-test-gpu: the key " + key + " can't be read (No such file or directory)\n");
 }
 
 TEST_F(TestGpu, NonsenseIsRefusedByItsName) {

@@ -204,8 +204,8 @@ void run(const Check& check, CheckContext& context) {
   context.record.took(check.name, static_cast<double>(testing::monotonicNs() - from) / 1e9);
 }
 
-// As a manager of this card says, and this machine.
-prove::Head headOf(const TheCard& card, const Asked& asked, const demo::MachineUse& use) {
+// As a manager of this card says, and this machine. Throws where none starts.
+prove::Head headOf(const TheCard& card, const Asked& asked) {
   Scene scene(card, {});
   const Json now = scene.card();
   const auto settings = demo::NodeClient(scene.daemon().socket()).settings();
@@ -226,25 +226,16 @@ prove::Head headOf(const TheCard& card, const Asked& asked, const demo::MachineU
   head.realtime = settings->realtime;
   head.clock = "monotonic";
   head.command = "./dev test-gpu --report FOLDER" + words(asked);
-  head.othersPermille = use.othersPermille;
-  head.stolenPermille = use.stolenPermille;
   return head;
 }
 
-// False: it can't be made, written or signed, and said so.
-bool report(const TheCard& card, const Asked& asked, const Record& record,
-            const demo::MachineUse::Counters& before) {
-  const auto use = demo::MachineUse::between(before, demo::MachineUse::count());
+// False: it can't be written or signed, and said so.
+bool report(prove::Head head, const Asked& asked, const Record& record) {
   prove::Report made = isolationReport(record);
+  made.head = std::move(head);
   prove::ProveOptions options;
   options.folder = asked.report;
   options.key = asked.key;
-  try {
-    made.head = headOf(card, asked, use);
-  } catch (const std::exception& wrong) {
-    std::fprintf(stderr, "qgpu-test-gpu: no report: %s\n", wrong.what());
-    return false;
-  }
   const auto written = prove::writeReport(options, made);
   if (!written) {
     std::fprintf(stderr, "qgpu-test-gpu: %s\n", written.error().message.c_str());
@@ -254,21 +245,22 @@ bool report(const TheCard& card, const Asked& asked, const Record& record,
   return true;
 }
 
-int run(const Asked& asked) {
-  auto card = TheCard::find();
-  if (!card) {
-    std::printf(
-        "qgpu-test-gpu: no NVIDIA card on this machine (NVML lists none): nothing was "
-        "tested\n");
-    return kNoCard;
-  }
-  for (const std::string& folder : {asked.results, asked.report}) {
-    if (!folder.empty() && !makeFolder(folder)) return kNonsense;
-  }
-  card->suspends = asked.suspends;
-  const Page page(*card, asked);
+// What a run of minutes would miss at its end. False: and said so.
+bool mayReport(const Asked& asked) {
+  if (!asked.report.empty() && !makeFolder(asked.report)) return false;
+  if (asked.key.empty() || ::access(asked.key.c_str(), R_OK) == 0) return true;
+  std::fprintf(stderr, "qgpu-test-gpu: the key %s can't be read (%s)\n", asked.key.c_str(),
+               std::strerror(errno));
+  return false;
+}
+
+int runOn(TheCard& card, const Asked& asked) {
+  prove::Head head;
+  if (!asked.report.empty()) head = headOf(card, asked);  // of a card however it suspends
+  card.suspends = asked.suspends;
+  const Page page(card, asked);
   Record record;
-  CheckContext context{*card, record, asked.quick};
+  CheckContext context{card, record, asked.quick};
   const demo::MachineUse::Counters before = demo::MachineUse::count();
   bool kept = true;
   Arguments left = asked.checks;
@@ -280,8 +272,29 @@ int run(const Asked& asked) {
   if (!asked.results.empty() && kept) {
     std::printf("qgpu-test-gpu: wrote %s\n", page.path.c_str());
   }
-  if (!asked.report.empty()) kept = report(*card, asked, record, before) && kept;
+  const auto use = demo::MachineUse::between(before, demo::MachineUse::count());
+  head.othersPermille = use.othersPermille;
+  head.stolenPermille = use.stolenPermille;
+  if (!asked.report.empty()) kept = report(std::move(head), asked, record) && kept;
   return kept && record.allMet() ? 0 : 1;
+}
+
+int run(const Asked& asked) {
+  auto card = TheCard::find();
+  if (!card) {
+    std::printf(
+        "qgpu-test-gpu: no NVIDIA card on this machine (NVML lists none): nothing was "
+        "tested\n");
+    return kNoCard;
+  }
+  if (!asked.results.empty() && !makeFolder(asked.results)) return kNonsense;
+  if (!mayReport(asked)) return kNonsense;
+  try {
+    return runOn(*card, asked);
+  } catch (const std::exception& wrong) {
+    std::fprintf(stderr, "qgpu-test-gpu: no report: %s\n", wrong.what());
+    return 1;
+  }
 }
 
 }  // namespace

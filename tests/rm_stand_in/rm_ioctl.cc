@@ -313,20 +313,23 @@ std::uint32_t disableChannels(State& all, std::uint32_t device, const DisableCha
   if (takeOne(asked.disable ? all.refuseDisable : all.refuseEnable)) {
     return all.refusal != 0 ? all.refusal.load() : kRefused;
   }
+  std::uint32_t missing = 0;
   for (std::uint32_t i = 0; i < asked.count; i++) {
-    if (!findOn(all, device, asked.clients[i], asked.channels[i])) return kObjectNotFound;
+    missing += findOn(all, device, asked.clients[i], asked.channels[i]) == nullptr;
   }
-  const bool atOnce = all.commit == Commit::kNone && !asked.onlyScheduling;
+  // As an H200 with 580.159 does: a call that is refused for one counts for the others, though it
+  // stops none.
+  const bool atOnce = all.commit == Commit::kNone && !asked.onlyScheduling && missing == 0;
   for (std::uint32_t i = 0; i < asked.count; i++) {
-    Object& channel = *findOn(all, device, asked.clients[i], asked.channels[i]);
-    if (asked.disable) {
-      channel.disabled++;
-      if (atOnce) channel.stopped.store(1);
-    } else if (channel.disabled == 0 || --channel.disabled == 0) {
-      channel.stopped.store(0);
+    Object* channel = findOn(all, device, asked.clients[i], asked.channels[i]);
+    if (channel && asked.disable) {
+      channel->disabled++;
+      if (atOnce) channel->stopped.store(1);
+    } else if (channel && (channel->disabled == 0 || --channel->disabled == 0)) {
+      channel->stopped.store(0);
     }
   }
-  return kOk;
+  return missing == 0 ? kOk : kObjectNotFound;
 }
 
 std::uint32_t handleInfo(State& all, Handle client, HandleInfo& asked) {

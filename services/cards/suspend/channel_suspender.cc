@@ -25,7 +25,7 @@ const char* nameOf(SuspendMethod method) {
 void ChannelSuspender::hold(Nanos now) {
   if (wanted_) return;
   wanted_ = true;
-  reached_ = false;
+  reached_ = reachedAnew_ = false;
   againAfter_ = kAgainFirst;
   for (auto& [name, entry] : channels_) entry.taken = 0;
   beginAnew();
@@ -35,6 +35,7 @@ void ChannelSuspender::hold(Nanos now) {
 void ChannelSuspender::release(Nanos) {
   if (!wanted_) return;
   wanted_ = false;
+  for (auto& [name, entry] : channels_) entry.given = 0;
   beginAnew();
 }
 
@@ -45,7 +46,13 @@ void ChannelSuspender::beginAnew() {
 }
 
 void ChannelSuspender::again() {
+  againAfter_ = kAgainFirst;
+  maybeOn();
+}
+
+void ChannelSuspender::maybeOn() {
   if (!holds() || QGPU_PLANTED(UndoneKept)) return;
+  reachedAnew_ = false;
   for (auto& [name, entry] : channels_) {
     if (entry.state == State::kOff) entry.state = State::kMaybe;
     entry.late = true;
@@ -76,8 +83,16 @@ void ChannelSuspender::made(const Channel& channel, bool touched) {
   if (known == channels_.end() && channels_.size() == kChannelsMax) {
     return doubt("the task has more than " + std::to_string(kChannelsMax) + " channels");
   }
-  // A name that comes again is a new channel, but what was said of the old one may still reach it.
   const bool reached = known != channels_.end() && known->second.state != State::kOn;
+  const bool ours = known != channels_.end() && !known->second.channel.dead &&
+                    known->second.channel.process == channel.process;
+  if (touched && ours) {  // told once more: what was counted of it holds
+    if (reached) known->second.state = State::kMaybe;
+    known->second.late = true;
+    known->second.channel.fd = channel.fd;
+    return;
+  }
+  // A name that comes again is a new channel, but what was said of the old one may still reach it.
   int offs = reached ? std::max(known->second.offs, 1) : 0;
   if (touched) offs = kOffsMax;
   channels_[name] = Entry{channel, offs != 0 ? State::kMaybe : State::kOn, offs};
@@ -172,8 +187,13 @@ std::vector<Channel> ChannelSuspender::chosen(bool disable) const {
       list.push_back(entry.channel);
     }
   }
-  std::stable_sort(list.begin(), list.end(),
-                   [](const Channel& a, const Channel& b) { return a.computes() > b.computes(); });
+  // Each once before any is enabled again: most run after the first.
+  const auto given = [&](const Channel& each) {
+    return disable ? 0 : channels_.at({each.client, each.channel}).given;
+  };
+  std::stable_sort(list.begin(), list.end(), [&](const Channel& a, const Channel& b) {
+    return std::pair(given(a), !a.computes()) < std::pair(given(b), !b.computes());
+  });
   // Of what is disabled, a call has what computes alone: copies would make it longer.
   if (disable && !list.empty() && list.front().computes()) {
     std::erase_if(list, [](const Channel& each) { return !each.computes(); });
@@ -242,8 +262,8 @@ std::optional<Order> ChannelSuspender::next(Nanos now) {
 
 std::optional<Order> ChannelSuspender::nextHeld(Nanos now) {
   if (stopped() && now >= againAt_) {
-    againAfter_ = againAfter_ * 2;
-    again();
+    againAfter_ = std::min(againAfter_ * 2, kAgainMost);
+    maybeOn();
   }
   if (now < retryAt_) return std::nullopt;
   std::vector<Channel> running = chosen(true);
@@ -315,7 +335,7 @@ Nanos ChannelSuspender::retryAt() const {
 
 void ChannelSuspender::noteStopped(Nanos now) {
   if (!stopped()) return;
-  againAt_ = now + againAfter_;
+  if (!std::exchange(reachedAnew_, true)) againAt_ = now + againAfter_;
   reached_ = true;
 }
 
@@ -412,6 +432,7 @@ void ChannelSuspender::onEnabled(Answer answer, bool someGone, Nanos now) {
   tries_ = waits_ = 0;
   bool all = true;
   for (auto& [name, entry] : channels_) {
+    if (entry.named) ++entry.given;
     if (entry.named && entry.offs > 0) entry.offs = QGPU_PLANTED(EnabledOnce) ? 0 : entry.offs - 1;
     if (entry.named && !entry.late && entry.offs == 0) {
       entry.state = State::kOn;
@@ -419,8 +440,10 @@ void ChannelSuspender::onEnabled(Answer answer, bool someGone, Nanos now) {
     }
     all = all && entry.state == State::kOn;
   }
+  singly_ = singly_ && any([](const Entry& each) {
+              return each.state != State::kOn && !each.stuck && each.given == 0;
+            });
   if (!all) return;
-  singly_ = false;
   beginAnew();
 }
 

@@ -4,10 +4,10 @@
 // calls so that its promises can be proven over every order of answers, deaths and late channels.
 //
 // It keeps: a task is told to be stopped only while every channel that is known was disabled and
-// the disabling committed; what a disable named, whatever was answered, is named by an enable that
-// the driver took, or is gone, before the task counts as free; after the first doubt nothing is
-// disabled any more, and everything is enabled: at once, or where the task was stopped already, at
-// its release, since others have the card. All of a task's channels go together: enables and
+// the disabling committed; what disables named, whatever was answered, is named by as many enables
+// that the driver took, or is gone, before the task counts as free; after the first doubt nothing
+// is disabled any more, and everything is enabled: at once, or where the task was stopped already,
+// at its release, since others have the card. All of a task's channels go together: enables and
 // disables are never mixed, except that a changed goal turns the order round.
 //
 // Channels that compute are disabled before channels that copy, in each step: an online task waits
@@ -18,12 +18,14 @@
 //
 // The driver enables channels by itself now and then (UVM does, around address spaces) and does not
 // report it. So the channels of a stopped task are disabled again after kAgainFirst, then after
-// twice as long each time, and when again() is called. Between these calls "stopped" means: as far
-// as is known.
+// twice as long each time up to kAgainMost, and when again() is called. Between these calls
+// "stopped" means: as far as is known.
 //
 // The driver counts (580.159 on an H200 does): a channel that was disabled twice runs again after
-// two enables. One enable too many changes nothing. So each channel is enabled as often as it may
-// have been disabled. A task whose channels were disabled kOffsMax times in one hold is in doubt.
+// two enables, and a call that it refused for one channel's sake counts for the others. One enable
+// too many changes nothing. So each channel is enabled as often as it may have been disabled, each
+// once before any a second time. A task of which a channel was disabled kOffsMax times in one hold
+// is in doubt.
 //
 // The driver serves one call at a time, so other programs wait while it serves ours. A call
 // therefore names channels of at most kOwnersMax clients, since each client costs a look into its
@@ -108,6 +110,7 @@ class ChannelSuspender {
   static constexpr Nanos kRetryMax = millis(500);
   static constexpr int kWaitsMax = 7;
   static constexpr Nanos kAgainFirst = seconds(2);
+  static constexpr Nanos kAgainMost = seconds(3'600);
   static constexpr int kOffsMax = rm::kDisablesMax;
   static constexpr Nanos kReapEvery = millis(100);
   static constexpr int kReapsMax = 10;
@@ -161,6 +164,7 @@ class ChannelSuspender {
     State state = State::kOn;
     int offs = 0;   // disables that the driver may have counted; none where it is on
     int taken = 0;  // of these, in this hold, that it took
+    int given = 0;  // enables that it took since the release
     bool committed = false;
     bool named = false;  // in the call that is under way
     bool late = false;   // something happened to it since
@@ -179,6 +183,7 @@ class ChannelSuspender {
   bool holds() const { return wanted_ && doubt_.empty(); }
   bool staysOff() const { return wanted_ && (doubt_.empty() || reached_); }
   void beginAnew();
+  void maybeOn();
   std::optional<Order> ask(Step step, std::vector<Channel> channels);
   std::vector<Channel> chosen(bool disable) const;
   std::vector<Channel> toEnable(Nanos now);
@@ -203,7 +208,8 @@ class ChannelSuspender {
   std::string doubt_;
   // In a row, of what is wanted now: refused, met what had ended, waited.
   int tries_ = 0, gones_ = 0, waits_ = 0;
-  bool reached_ = false;  // this hold was: the task has been stopped
+  bool reached_ = false;  // this hold was: the task has been stopped ...
+  bool reachedAnew_ = false;        // ... since what is off was last in doubt
   Nanos againAt_{0};      // when what is stopped is taken off once more ...
   Nanos againAfter_ = kAgainFirst;  // ... and how long after the time before
   Nanos reapAt_{0};       // when the dead are worth asking after again

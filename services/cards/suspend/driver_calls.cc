@@ -163,9 +163,11 @@ Outcome DriverCalls::strangers(const Order& order) const {
   return found;
 }
 
+// What was taken off before this call.
 bool DriverCalls::leftBehind(const Order& order, const Channel& channel) const {
-  return order.step == Step::kEnable &&
-         off_.contains(nameOf(channel));
+  const auto off = off_.find(nameOf(channel));
+  const int now = order.step == Step::kDisable ? 1 : 0;
+  return off != off_.end() && off->second > now;
 }
 
 // Without the channels that the driver does not know as such any more, it may not refuse. Of what
@@ -188,11 +190,10 @@ Outcome DriverCalls::set(const Order& order, bool off, bool onlyScheduling) {
                                           [](const Channel& each) { return !each.proven; });
   Outcome found{Answer::kDone, {}, ""};
   if (before) found = strangers(order);
-  if (found.answer == Answer::kDone) found = take(order, off, onlyScheduling);
-  if (!before && found.answer == Answer::kDone) {
-    found = strangers(order);
-    giveBack(found.gone);
-  }
+  const bool asked = found.answer == Answer::kDone;
+  if (asked) found = take(order, off, onlyScheduling);
+  if (!before && found.answer == Answer::kDone) found = strangers(order);
+  if (off && asked) giveBack(found.gone);
   const bool back = !off && found.answer == Answer::kDone;
   for (const Channel& each : order.channels) {
     if (const auto at = off_.find(nameOf(each)); back && at != off_.end()) {
@@ -215,12 +216,13 @@ Outcome DriverCalls::take(const Order& order, bool off, bool onlyScheduling) {
   return {Answer::kDone, {}, ""};
 }
 
-// What is off for its true owner's sake stays off: the driver counts.
+// Each by itself, since most often the driver knows some no more. What is off for its true owner's
+// sake stays off: the driver counts, also what it refuses for another's sake.
 void DriverCalls::giveBack(const std::vector<Channel>& strangers) {
-  if (strangers.empty()) return;
-  std::vector<rm::Named> named;
-  for (const Channel& each : strangers) named.push_back({each.client, each.channel});
-  card_.disable(false, false, named.data(), static_cast<std::uint32_t>(named.size()));
+  for (const Channel& each : strangers) {
+    const rm::Named named{each.client, each.channel};
+    card_.disable(false, false, &named, 1);
+  }
 }
 
 // Its process can't be asked any more. Most often the driver does not know it.

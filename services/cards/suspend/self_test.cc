@@ -28,6 +28,7 @@ class Trial {
 
  private:
   void once();
+  bool takeOff();
   void callAll();
   template <typename What>
   bool reach(What what);
@@ -96,25 +97,29 @@ void Trial::judge(ProbeProcess::Goes whileOff, bool back) {
   }
 }
 
+// False: it is not, and why is told.
+bool Trial::takeOff() {
+  reach([this] { return suspender_.stopped() || suspender_.doubted(); });
+  if (suspender_.stopped()) return true;
+  tried_.why = (suspender_.doubted() ? suspender_.why() : std::string("the channels are gone")) +
+               " (" + refusal_ + ")";
+  tried_.sure = suspender_.doubted() && byDriver_;
+  return false;
+}
+
+// Every second time it is taken off twice, as in a hold that lasts: drivers count.
 void Trial::once() {
   const Nanos from = now();
   suspender_.hold(from);
-  reach([this] { return suspender_.stopped() || suspender_.doubted(); });
-  if (!suspender_.stopped()) {
-    tried_.why = (suspender_.doubted() ? suspender_.why() : std::string("the channels are gone")) +
-                 " (" + refusal_ + ")";
-    tried_.sure = suspender_.doubted() && byDriver_;
-    return;
-  }
+  if (!takeOff()) return;
   tried_.off.push_back(now() - from);
-  if (tried_.off.size() % 2 == 0) {  // as in a hold that lasts: some drivers count
-    suspender_.again();
-    reach([this] { return suspender_.stopped(); });
-  }
+  const bool twice = tried_.off.size() % 2 == 0;
+  if (twice) suspender_.again();
+  if (twice && !takeOff()) return;
   const ProbeProcess::Goes whileOff = goesOn();
   const Nanos again = now();
   const bool back = putBack();
-  tried_.on.push_back(now() - again);
+  if (!twice) tried_.on.push_back(now() - again);
   judge(whileOff, back);
 }
 

@@ -29,7 +29,8 @@ struct MethodTried {
   bool sure = false;           // that it does not was seen, and may not lie in others' work
   bool unseen = false;         // whether it does can't be seen: the machine is too busy
   std::string why;             // it does not
-  std::vector<Nanos> off, on;  // how long the calls took, each time
+  // How long the calls took: each time, and where it had been taken off once.
+  std::vector<Nanos> off, on;
 };
 
 struct SelfTest {

@@ -23,6 +23,7 @@ bool takesChannelsOff() {
 // --- the timeslice of this process's work ---
 
 std::atomic<bool> refusalSaid{false};
+constinit thread_local bool givesTimeslice = false;  // the driver's call comes back here
 
 // Where the manager wants one (services/attach/pages/timeslices.h says which and why), each group
 // of channels gets it through the process's own file of the driver: as it is made, and again once
@@ -32,9 +33,11 @@ std::atomic<bool> refusalSaid{false};
 void giveTimeslice(const RmChannelEvent& event) {
   const std::uint64_t us = loadRelaxed(session.gate->timeslice_us);
   const rm::Handle group = event.objectClass == rm::kChannelGroup ? event.object : event.group;
-  if (us == 0 || group == 0) return;
+  if (us == 0 || group == 0 || givesTimeslice) return;
   const int saved = errno;
+  givesTimeslice = true;
   const std::uint32_t status = rm::setTimeslice(event.fd, {event.client, group}, us);
+  givesTimeslice = false;
   if (status != rm::kOk && !refusalSaid.exchange(true)) {
     say("the driver gives no timeslices of %llu us (status 0x%x); this program runs with its own",
         static_cast<unsigned long long>(us), status);
@@ -148,8 +151,8 @@ void onChannel(const RmChannelEvent& event) {
       if (!rm::isChannel(event.objectClass)) return giveTimeslice(event);
       return tell(event, QGPU_NOTE_MADE);
     case RmChannelEvent::What::kEnabled:
-      giveTimeslice(event);
-      return tell(event, QGPU_NOTE_ENABLED);
+      tell(event, QGPU_NOTE_ENABLED);
+      return giveTimeslice(event);
     case RmChannelEvent::What::kSliced:
       return giveTimeslice(event);
     case RmChannelEvent::What::kEnded:
@@ -197,10 +200,12 @@ void add(std::uint32_t& refused, std::uint32_t one) {
   if (refused == rm::kOk || (one != rm::kOk && one != rm::kObjectNotFound)) refused = one;
 }
 
-// As often as a lost manager may have disabled them.
+// As often as a lost manager may have disabled them; but one that is heard meanwhile rules again,
+// and knows itself how often.
 std::uint32_t enable(rm::Card& card, const rm::Named* names, std::uint32_t count) {
   std::uint32_t refused = rm::kOk;
   for (int i = 0; i < rm::kDisablesMax && refused == rm::kOk; ++i) {
+    if (i > 0 && takesChannelsOff() && !managerLost()) break;
     refused = card.disable(false, false, names, count);
   }
   return refused;

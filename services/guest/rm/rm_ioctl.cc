@@ -474,18 +474,15 @@ void tellOf(const Asked& asked, const Call& call, RmChannelEvent::What what) {
 // What puts channels where the hardware runs them, or takes them away.
 int schedule(const Asked& asked, const Call& call) {
   const int rc = asked.go();
+  if (!done(rc, call)) return rc;
   const bool enable = call.parameters && *static_cast<const std::uint8_t*>(call.parameters) != 0;
-  if (done(rc, call) && enable) tellOf(asked, call, RmChannelEvent::What::kEnabled);
+  if (enable) tellOf(asked, call, RmChannelEvent::What::kEnabled);
   return rc;
 }
 
-// This library's own come here as well: what they set is what is wanted.
 int setTimeslice(const Asked& asked, const Call& call) {
   const int rc = asked.go();
-  const std::uint64_t us = static_cast<const rm::Timeslice*>(call.parameters)->us;
-  if (done(rc, call) && us != loadRelaxed(session.gate->timeslice_us)) {
-    tellOf(asked, call, RmChannelEvent::What::kSliced);
-  }
+  if (done(rc, call)) tellOf(asked, call, RmChannelEvent::What::kSliced);
   return rc;
 }
 

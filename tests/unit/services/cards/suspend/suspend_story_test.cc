@@ -38,6 +38,11 @@ struct Hardware {
     disabled.erase(name);
     running.erase(name);
   }
+  // A call that was refused for another channel's sake: it counts, and stops nothing.
+  void refuse(const Order& order, std::uint32_t name) {
+    if (order.step == Step::kEnable) apply(order, name, SuspendMethod::kDisable);
+    if (order.step == Step::kDisable) apply(order, name, SuspendMethod::kSchedulingPreempt);
+  }
   void apply(const Order& order, std::uint32_t name, SuspendMethod method) {
     if (!live.contains(name)) return;
     switch (order.step) {
@@ -83,7 +88,7 @@ class Story {
     // The driver is well again, and nobody wants a hold: nothing stays off the card.
     mayFail_ = false;
     suspender_.release(now_);
-    for (int i = 0; i < 500 && !suspender_.free(); i++) {
+    for (int i = 0; i < 3'000 && !suspender_.free(); i++) {
       now_ += ChannelSuspender::kRetryMax;
       call();
       answer();
@@ -127,10 +132,18 @@ class Story {
     }
   }
 
+  // Some by a process of an earlier manager, which had disabled them; some of these once more,
+  // since their process tells all of its own again.
   void makeOne(std::uint32_t name) {
     const std::uint32_t group = 1 + name % 5;
+    const Channel channel{kClient, name, group, engineOf(group), 1 + name % kProcesses, 9};
+    const bool touched = draw(8) == 0;
     card_.make(name, group);
-    suspender_.made({kClient, name, group, engineOf(group), 1 + name % kProcesses, 9});
+    for (std::uint32_t i = touched ? draw(5) : 0; i > 0; i--) {
+      card_.apply({Step::kDisable, {channel}}, name, method_);
+    }
+    suspender_.made(channel, touched);
+    if (touched && draw(2) == 0) suspender_.made(channel, true);
   }
   // A guest that dies or lies does not say so.
   void endOne(std::uint32_t name, bool told) {
@@ -163,7 +176,7 @@ class Story {
   void scheduleSome() {
     const std::uint32_t group = 1 + draw(5);
     for (const std::uint32_t name : card_.live) {
-      if (card_.groupOf[name] != group || left_.contains(name)) continue;
+      if (card_.counts || card_.groupOf[name] != group || left_.contains(name)) continue;
       card_.disabled.erase(name);
       card_.running.insert(name);
     }
@@ -195,7 +208,10 @@ class Story {
       }
       return suspender_.answered(draw(2) == 0 ? Answer::kFailed : Answer::kLater, {}, now_);
     }
-    if (!gone.empty()) return suspender_.answered(Answer::kGone, gone, now_);
+    if (!gone.empty()) {
+      for (const Channel& channel : order.channels) card_.refuse(order, channel.channel);
+      return suspender_.answered(Answer::kGone, gone, now_);
+    }
     for (const Channel& channel : order.channels) {
       apply(order, channel.channel);
       if (order.step == Step::kProve || order.step == Step::kDisable) {
