@@ -521,7 +521,44 @@ TEST(ChannelSuspender, AHoldOfADayIsTakenOffAgainAFewTimes) {
     suspender.answered(Answer::kDone, {}, now);
     ++disables;
   }
-  EXPECT_EQ(disables, 16);
+  EXPECT_EQ(disables, 34) << "after 2 s, 4 s and so on, then each hour";
+}
+
+// Most run after the first enable, and others wait for none of the rest.
+TEST(ChannelSuspender, EachChannelIsEnabledOnceBeforeAnyIsAgain) {
+  ChannelSuspender suspender(SuspendMethod::kDisable);
+  constexpr std::uint32_t kMany = 2 * ChannelSuspender::kNamedMax;
+  for (std::uint32_t i = 0; i < kMany; i++) suspender.made(channelOf(1'000 + i), true);
+  std::set<std::uint32_t> named;
+  bool refused = false;
+  for (int call = 0; named.size() < kMany; call++) {
+    ASSERT_LT(call, 2 * static_cast<int>(kMany)) << "one after the other";
+    const auto order = suspender.next(Nanos(0));
+    ASSERT_TRUE(order && order->step == Step::kEnable);
+    if (!std::exchange(refused, true)) {  // from then on one by one, until each had its turn
+      suspender.answered(Answer::kFailed, {}, Nanos(0));
+      continue;
+    }
+    for (const Channel& each : order->channels) named.insert(each.channel);
+    suspender.answered(Answer::kDone, {}, Nanos(0));
+  }
+  const auto order = suspender.next(Nanos(0));
+  ASSERT_TRUE(order);
+  EXPECT_EQ(order->channels.size(), ChannelSuspender::kNamedMax) << "together again";
+}
+
+// Its process tells all that it has once more, as after the driver refused to free something.
+TEST(ChannelSuspender, WhatIsToldOnceMoreKeepsItsCount) {
+  ChannelSuspender suspender = withChannels(SuspendMethod::kDisable, 1);
+  suspender.hold(Nanos(0));
+  EXPECT_EQ(callAll(suspender), "d");
+  suspender.made(channelOf(100), true);
+  EXPECT_FALSE(suspender.stopped()) << "who knows what it did meanwhile";
+  EXPECT_EQ(callAll(suspender), "d");
+  suspender.release(Nanos(0));
+  EXPECT_EQ(enableAll(suspender), 2);
+  suspender.made(channelOf(100), true);
+  EXPECT_TRUE(suspender.free());
 }
 
 // The driver does so about address spaces, and tells nobody.

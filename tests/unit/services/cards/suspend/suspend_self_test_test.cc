@@ -244,7 +244,22 @@ TEST_F(SelfTestOnStandIn, AProcessThatNamesAnothersChannelStopsNobody) {
             Answer::kGone);
   EXPECT_EQ(disabledNow(), 1u);
   own.fd = -1;  // closed since
-  EXPECT_EQ(calls.carryOut({Step::kEnable, {own}}, SuspendMethod::kDisable).answer, Answer::kDone);
+  own.proven = true;
+  EXPECT_EQ(calls.carryOut({Step::kDisable, {own}}, SuspendMethod::kDisable).answer, Answer::kDone)
+      << "off already, and once more";
+  // Beside one that is no more the driver refuses, and counts it all the same.
+  Channel ended = own;
+  ended.channel = 0x5cfffff0;
+  const auto refusedBeside =
+      calls.carryOut({Step::kDisable, {own, ended}}, SuspendMethod::kDisable);
+  EXPECT_EQ(refusedBeside.answer, Answer::kGone);
+  ASSERT_EQ(refusedBeside.gone.size(), 1u);
+  EXPECT_EQ(refusedBeside.gone[0].channel, ended.channel);
+  for (int i = 0; i < 3; i++) {
+    EXPECT_EQ(disabledNow(), 1u) << i;
+    EXPECT_EQ(calls.carryOut({Step::kEnable, {own}}, SuspendMethod::kDisable).answer,
+              Answer::kDone);
+  }
   EXPECT_EQ(disabledNow(), 0u);
   EXPECT_EQ(victim.end(), "");
 }
