@@ -31,7 +31,8 @@ qgpu_test(guest_gate_test ${plain}
   SOURCES gate/guest_freeze_test.cc gate/guest_gate_test.cc gate/guest_link_test.cc
     opencl/guest_memory_test.cc
   LIBS guest_fixture LABELS unit threads
-  TIMING GuestGate.EachWokenLaunchWakesTheNext GuestGate.EachLaunchThatLearnsTheEndWakesTheNext)
+  TIMING GuestGate.EachWokenLaunchWakesTheNext GuestGate.EachLaunchThatLearnsTheEndWakesTheNext
+    GuestGate.TheWindowBoundsWhatIsInFlightOnlyWhileContended)
 # Some of its programs are the distribution's.
 qgpu_test(guest_front_test PLAIN SOURCES opencl/guest_front_test.cc
   LIBS guest_fixture LABELS unit threads)
