@@ -435,7 +435,7 @@ void World::Parts::liveness() {
   }
   tenants_.rest();
   if (!restsFor(kStill)) return;
-  if (!until("what was launched ends", [this] { return !tenants_.works(); })) return;
+  if (!until("channels are put back", [this] { return !tenants_.isLeftOff(); })) return;
   client_.look();
   restsFor(millis(1));
 }

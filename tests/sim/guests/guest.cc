@@ -74,9 +74,9 @@ std::string Tenants::waitsFor() const {
   return text;
 }
 
-bool Tenants::works() const {
+bool Tenants::isLeftOff() const {
   return std::any_of(programs_.begin(), programs_.end(), [](const auto& program) {
-    return program->lives() && program->works();
+    return program->lives() && program->isLeftOff();
   });
 }
 

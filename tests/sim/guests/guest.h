@@ -58,7 +58,7 @@ class Tenants final : public Machine {
   void rest() { resting_ = true; }
   // No process is left, not even one whose memory is not torn down yet.
   bool quiet() const { return left_ == 0; }
-  bool works() const;   // a kernel that was launched has not ended
+  bool isLeftOff() const;   // a task has its turn, and channels of it are off the card
   std::uint32_t processes() const { return left_; }
   std::uint64_t kernels() const { return kernels_; }   // that ran
   std::uint64_t attaches() const { return attaches_; }

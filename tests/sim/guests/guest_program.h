@@ -27,7 +27,7 @@ class Program {
   std::uint32_t pid() const { return pid_; }
   Tenants::Task& task() const { return task_; }
   bool lives() const { return state_ != State::Gone; }   // as a pidfd has it
-  bool works() const { return queued_ != 0; }
+  bool isLeftOff() const;  // its gate is open, and what could run is off the card
   std::string text() const;
   Fd report() const;                      // a descriptor of the report page that it has, or none
 

@@ -35,6 +35,16 @@ bool Program::choose() {
   return true;
 }
 
+bool Program::isLeftOff() const {
+  if ((gateWord() & QGPU_GATE_OPEN) == 0) return false;
+  std::set<std::uint32_t> seen;
+  for (std::uint32_t i = 0; i < queued_; i++) {
+    const Kernel& each = kernels_[(first_ + i) % kKernelsMax];
+    if (seen.insert(each.channel).second && !each.blocked && isOff(each)) return true;
+  }
+  return false;
+}
+
 void Program::runNext() {
   if (running_ || queued_ == 0 || allFrozen() || !choose()) return;
   Kernel& head = kernel(0);
