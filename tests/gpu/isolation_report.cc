@@ -1,27 +1,11 @@
 #include "tests/gpu/isolation_report.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <string_view>
 
 namespace qgpu::gpu {
 namespace {
-
-// "online's start behind kernels of 10 ms" is "online-s-start-behind-kernels-of-10-ms".
-std::string idOf(const std::string& check) {
-  std::string id;
-  for (const char c : check) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte) != 0) {
-      id += static_cast<char>(std::tolower(byte));
-    } else if (!id.empty() && id.back() != '-') {
-      id += '-';
-    }
-  }
-  if (!id.empty() && id.back() == '-') id.pop_back();
-  return id;
-}
 
 constexpr double kRatioMost = 10;  // what has no unit and is less is a part of something
 
@@ -75,7 +59,7 @@ prove::Report isolationReport(const Record& record) {
         finding.verdict == Verdict::kFailed || finding.verdict == Verdict::kSkipped;
     if (finding.wanted.empty() && !unmeasured) continue;
     prove::Promise& promise = report.promises.emplace_back();
-    promise.id = idOf(finding.check);
+    promise.id = inOneWord(finding.check);
     promise.says = finding.check + (finding.wanted.empty() ? "" : ": " + finding.wanted);
     promise.verdict = verdictOf(finding);
     promise.why = whyOf(finding);

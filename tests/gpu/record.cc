@@ -1,6 +1,7 @@
 #include "tests/gpu/record.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 
@@ -49,6 +50,20 @@ std::string inOneLine(const Json& figures) {
 }
 
 }  // namespace
+
+std::string inOneWord(const std::string& text) {
+  std::string word;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0) {
+      word += static_cast<char>(std::tolower(byte));
+    } else if (!word.empty() && word.back() != '-') {
+      word += '-';
+    }
+  }
+  if (word.ends_with('-')) word.pop_back();
+  return word;
+}
 
 void Record::add(Finding finding) {
   Json line = {{"check", finding.check}, {"verdict", word(finding.verdict)}};

@@ -21,6 +21,9 @@ struct Finding {
   std::string of = {};   // which check: the record's word
 };
 
+// "NVIDIA H200, all" is "nvidia-h200-all": for names of files and of promises.
+std::string inOneWord(const std::string& text);
+
 class Record {
  public:
   void begin(const std::string& check) { check_ = check; }  // whose findings come

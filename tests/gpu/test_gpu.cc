@@ -8,7 +8,6 @@
 // card.
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -130,17 +129,8 @@ std::string words(const Asked& asked) {
 // "NVIDIA H200" that was asked for hook alone is "h200-2026-11-22-hook.md".
 std::string fileName(const std::string& model, const std::string& day, const std::string& asked) {
   constexpr std::string_view kMaker = "NVIDIA ";
-  std::string name;
-  for (const char c :
-       (model.starts_with(kMaker) ? model.substr(kMaker.size()) : model) + " " + day + asked) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte) != 0) {
-      name += static_cast<char>(std::tolower(byte));
-    } else if (!name.ends_with('-')) {
-      name += '-';
-    }
-  }
-  return name + ".md";
+  const bool its = model.starts_with(kMaker);
+  return inOneWord((its ? model.substr(kMaker.size()) : model) + " " + day + asked) + ".md";
 }
 
 // Where the page goes, and what it says above its findings.
