@@ -47,7 +47,7 @@ class CellBuilder final : public capnp::MessageBuilder {
   std::vector<Words> extra_;
 };
 
-// The same of a finished message. `Root` is the struct that the message was begun with.
+// flatten() of a finished message. `Root` is the struct that the message was begun with.
 template <typename Root>
 Words flatten(capnp::MessageBuilder& message) {
   const auto segments = message.getSegmentsForOutput();
