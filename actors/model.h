@@ -64,9 +64,9 @@ constexpr bool isActive(TaskPhase phase) {
 }
 
 // --- limits that more than one place checks ---
-inline constexpr std::size_t kModelsMax = 16;     // card models that a task may name
+inline constexpr std::size_t kModelsMax = 16;        // card models that a task may name
 inline constexpr std::uint32_t kGroupSizeMax = 256;  // tasks that start together
-inline constexpr std::size_t kNodeCardsMax = 64;  // cards of one node
+inline constexpr std::size_t kNodeCardsMax = 64;     // cards of one node
 inline constexpr std::size_t kTaskCardsMax = 16;  // of one task: as many as a welcome has room for
 inline constexpr std::int64_t kMemoryGibMax = 1 << 20;  // of a card or of a host: 1 PiB
 inline constexpr std::int64_t kCpuMilliMax = 1 << 24;   // of a host: some 16,000 cores

@@ -6,15 +6,14 @@
 // offline tasks that always want more. Also a tool: --seconds=0 runs until a signal, --socket=PATH
 // uses a manager that is there already (its --manager-pid gives the cost figures).
 
-#include <signal.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <signal.h>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include "bench/load_manager.h"
@@ -52,15 +51,14 @@ bool readOption(const char* argument, const char* name, std::string& value) {
 bool parse(int argc, char** argv, LoadOptions& options) {
   for (int i = 1; i < argc; i++) {
     const char* a = argv[i];
-    const bool known =
-        readOption(a, "--seconds=", options.runSeconds) ||
-        readOption(a, "--kernel-us=", options.scene.kernelUs) ||
-        readOption(a, "--gap-us=", options.scene.gapUs) ||
-        readOption(a, "--cards=", options.scene.cards) ||
-        readOption(a, "--per-card=", options.scene.perCard) ||
-        readOption(a, "--socket=", options.socket) ||
-        readOption(a, "--manager=", options.manager) ||
-        readOption(a, "--manager-pid=", options.managerPid);
+    const bool known = readOption(a, "--seconds=", options.runSeconds) ||
+                       readOption(a, "--kernel-us=", options.scene.kernelUs) ||
+                       readOption(a, "--gap-us=", options.scene.gapUs) ||
+                       readOption(a, "--cards=", options.scene.cards) ||
+                       readOption(a, "--per-card=", options.scene.perCard) ||
+                       readOption(a, "--socket=", options.socket) ||
+                       readOption(a, "--manager=", options.manager) ||
+                       readOption(a, "--manager-pid=", options.managerPid);
     if (!known) return false;
   }
   return options.scene.cards > 0 && options.scene.perCard > 0 &&
@@ -97,8 +95,8 @@ void print(std::size_t tenants, std::vector<Nanos>& preemptions, double elapsed,
       "\"idle_cpu_percent\":%.2f,\"idle_rss_kib\":%llu,\"load_cpu_percent\":%.2f,"
       "\"load_rss_kib\":%llu}\n",
       tenants, elapsed, static_cast<double>(turns) / elapsed,
-      static_cast<double>(launches) / elapsed, at(500), at(990), preemptions.size(),
-      report.idleCpu, static_cast<unsigned long long>(report.idleRss), report.loadCpu,
+      static_cast<double>(launches) / elapsed, at(500), at(990), preemptions.size(), report.idleCpu,
+      static_cast<unsigned long long>(report.idleRss), report.loadCpu,
       static_cast<unsigned long long>(report.loadRss));
 }
 
@@ -158,4 +156,6 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace qgpu::bench
 
-int main(int argc, char** argv) { return qgpu::bench::run(argc, argv); }
+int main(int argc, char** argv) {
+  return qgpu::bench::run(argc, argv);
+}

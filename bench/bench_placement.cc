@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t kArriving = 1300;   // permille of the cluster
+constexpr std::int64_t kArriving = 1300;  // permille of the cluster
 constexpr std::uint64_t kFirstSeed = 42;
 
 // Final allocation as published, percent.
@@ -96,14 +96,14 @@ bool quality(const Trace& trace, const Published& published, std::uint64_t seeds
   const double shuffled = mean(Score::Binpack, Order::Shuffled);
   const double learnt = mean(Score::Binpack, Order::AsNamed, Typicals::Learnt);
   const bool met = isWithin(random, published.random, 0.3) &&
-                   isWithin(bestFit, published.bestFit, 0.3) &&
-                   isWithin(fgd, published.fgd, 0.5) && binpack >= published.fgd - 0.25 &&
-                   shuffled >= published.fgd - 0.25;
-  std::printf("\"%s\":{\"random\":%.2f,\"best_fit\":%.2f,\"fgd\":%.2f,\"spread\":%.2f,"
-              "\"binpack\":%.2f,\"binpack_nodes_shuffled\":%.2f,\"binpack_learnt\":%.2f,"
-              "\"published\":{\"random\":%.2f,\"best_fit\":%.2f,\"fgd\":%.2f},\"met\":%s}",
-              published.workload, random, bestFit, fgd, mean(Score::Spread), binpack, shuffled,
-              learnt, published.random, published.bestFit, published.fgd, met ? "true" : "false");
+                   isWithin(bestFit, published.bestFit, 0.3) && isWithin(fgd, published.fgd, 0.5) &&
+                   binpack >= published.fgd - 0.25 && shuffled >= published.fgd - 0.25;
+  std::printf(
+      "\"%s\":{\"random\":%.2f,\"best_fit\":%.2f,\"fgd\":%.2f,\"spread\":%.2f,"
+      "\"binpack\":%.2f,\"binpack_nodes_shuffled\":%.2f,\"binpack_learnt\":%.2f,"
+      "\"published\":{\"random\":%.2f,\"best_fit\":%.2f,\"fgd\":%.2f},\"met\":%s}",
+      published.workload, random, bestFit, fgd, mean(Score::Spread), binpack, shuffled, learnt,
+      published.random, published.bestFit, published.fgd, met ? "true" : "false");
   return met;
 }
 
@@ -156,13 +156,13 @@ void speed(Trace trace, int times, std::size_t scanEach) {
       std::abort();
     }
   }
-  std::printf("{\"nodes\":%zu,\"cards\":%lld,\"decisions\":%zu,\"bound\":%llu,\"per_s\":%.0f,"
-              "\"p50_us\":%.1f,\"p99_us\":%.1f,\"naive_per_s\":%.0f,\"naive_p50_us\":%.1f,"
-              "\"compared\":%zu}",
-              trace.nodes.size(), static_cast<long long>(trace.supply() / 1000),
-              indexed.us.size(), static_cast<unsigned long long>(tasks), indexed.perSecond(),
-              indexed.at(500), indexed.at(990), naive.perSecond(), naive.at(500),
-              naive.us.size());
+  std::printf(
+      "{\"nodes\":%zu,\"cards\":%lld,\"decisions\":%zu,\"bound\":%llu,\"per_s\":%.0f,"
+      "\"p50_us\":%.1f,\"p99_us\":%.1f,\"naive_per_s\":%.0f,\"naive_p50_us\":%.1f,"
+      "\"compared\":%zu}",
+      trace.nodes.size(), static_cast<long long>(trace.supply() / 1000), indexed.us.size(),
+      static_cast<unsigned long long>(tasks), indexed.perSecond(), indexed.at(500), indexed.at(990),
+      naive.perSecond(), naive.at(500), naive.us.size());
 }
 
 std::string tracesFolder() {
@@ -179,23 +179,30 @@ int main(int argc, char** argv) {
   bool wantsQuality = true;
   bool wantsSpeed = true;
   for (int i = 1; i < argc; ++i) {
-    if (std::strncmp(argv[i], "--seeds=", 8) == 0) seeds = std::strtoull(argv[i] + 8, nullptr, 10);
-    else if (std::strcmp(argv[i], "--speed-only") == 0) wantsQuality = false;
-    else if (std::strcmp(argv[i], "--quality-only") == 0) wantsSpeed = false;
-    else return std::fprintf(stderr, "bench_placement: unknown option %s\n", argv[i]), 2;
+    if (std::strncmp(argv[i], "--seeds=", 8) == 0)
+      seeds = std::strtoull(argv[i] + 8, nullptr, 10);
+    else if (std::strcmp(argv[i], "--speed-only") == 0)
+      wantsQuality = false;
+    else if (std::strcmp(argv[i], "--quality-only") == 0)
+      wantsSpeed = false;
+    else
+      return std::fprintf(stderr, "bench_placement: unknown option %s\n", argv[i]), 2;
   }
   seeds = std::max<std::uint64_t>(seeds, 1);
   const std::string folder = tracesFolder();
   Trace trace = readTrace(folder, "default");
   const bool hasTrace = !trace.nodes.empty();
   if (!hasTrace) {
-    std::fprintf(stderr, "bench_placement: no trace in %s (QGPU_TRACES=DIR names another): only "
-                         "speed, on a made up cluster\n", folder.c_str());
+    std::fprintf(stderr,
+                 "bench_placement: no trace in %s (QGPU_TRACES=DIR names another): only "
+                 "speed, on a made up cluster\n",
+                 folder.c_str());
     trace = makeTrace();
   }
   std::printf("{\"bench\":\"placement\",\"trace\":\"%s\"", hasTrace ? "openb" : "made up");
   bool met = true;
-  if (!hasTrace) std::printf(",\"quality\":\"skipped: no trace\"");
+  if (!hasTrace)
+    std::printf(",\"quality\":\"skipped: no trace\"");
   else if (wantsQuality) {
     std::printf(",\"seeds\":%llu,\"quality\":{", static_cast<unsigned long long>(seeds));
     for (const Published& published : kPublished) {

@@ -1,15 +1,14 @@
 #include "bench/load_scene.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <new>
 
 #include "runtime/loop.h"
 #include "services/base/json.h"
@@ -18,7 +17,7 @@
 namespace qgpu::bench {
 namespace {
 
-constexpr Nanos kHoldSeenAfter = millis(3);   // after a burst began every gate was stored
+constexpr Nanos kHoldSeenAfter = millis(3);  // after a burst began every gate was stored
 constexpr std::size_t kRecordsBytes = sizeof(TenantRecord) * Scene::kTenantsMax;
 
 }  // namespace
@@ -87,8 +86,8 @@ Status Scene::bindAll(const SceneOptions& options) {
 }
 
 Status Scene::startAll() {
-  void* map = ::mmap(nullptr, kRecordsBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                     -1, 0);
+  void* map =
+      ::mmap(nullptr, kRecordsBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (map == MAP_FAILED) return fail(ErrorCode::Unavailable, std::strerror(errno));
   records_ = static_cast<TenantRecord*>(map);
   for (std::size_t i = 0; i < tenants_.size(); i++) {

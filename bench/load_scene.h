@@ -4,11 +4,10 @@
 // tasks that always want more. Preemption is measured where it counts: from the online tenant's
 // own clock before its submit to the last store that shut a gate of its card (HAZARDS 17).
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "bench/load_tenant.h"
@@ -41,7 +40,7 @@ class Scene {
   void lookForPreemptions(std::vector<Nanos>& preemptions);
   std::uint64_t launches() const;
   std::size_t tenants() const { return tenants_.size(); }
-  std::size_t alive();   // of the tenants
+  std::size_t alive();  // of the tenants
 
  private:
   struct Tenant {
@@ -51,19 +50,18 @@ class Scene {
     TenantPlan plan;
     TenantRecord* record = nullptr;
     pid_t pid = -1;
-    std::unique_ptr<GuestClient> view;   // of an offline task's gate page
+    std::unique_ptr<GuestClient> view;  // of an offline task's gate page
     std::uint64_t burstsSeen = 0;
   };
 
   explicit Scene(ctl::Client& client) : client_(client) {}
   Status bindAll(const SceneOptions& options);
-  Result<Tenant> bindTenant(std::uint32_t card, const char* taskClass,
-                            const SceneOptions& options);
+  Result<Tenant> bindTenant(std::uint32_t card, const char* taskClass, const SceneOptions& options);
   Status startAll();
 
   ctl::Client& client_;
   std::vector<Tenant> tenants_;
-  TenantRecord* records_ = nullptr;   // shared with the tenants
+  TenantRecord* records_ = nullptr;  // shared with the tenants
 };
 
 // Slices that all tasks of the node have had.

@@ -1,9 +1,8 @@
 #include "bench/load_tenant.h"
 
-#include <time.h>
-
 #include <cerrno>
 #include <cstdio>
+#include <time.h>
 
 #include "runtime/loop.h"
 #include "services/attach/testing/guest_client.h"

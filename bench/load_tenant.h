@@ -16,7 +16,7 @@ struct TenantPlan {
   std::string token;
   Nanos kernel{0};
   Nanos gap{0};
-  std::uint32_t burst = 0;   // kernels in a row, then a pause; 0: no pauses
+  std::uint32_t burst = 0;  // kernels in a row, then a pause; 0: no pauses
   Nanos pause{0};
 };
 
@@ -24,8 +24,8 @@ struct TenantPlan {
 struct TenantRecord {
   std::atomic<std::uint32_t> attached{0};
   std::atomic<std::uint64_t> launches{0};
-  std::atomic<std::uint64_t> bursts{0};       // begun
-  std::atomic<std::int64_t> burstAt{0};       // CLOCK_MONOTONIC, read before the first submit
+  std::atomic<std::uint64_t> bursts{0};  // begun
+  std::atomic<std::int64_t> burstAt{0};  // CLOCK_MONOTONIC, read before the first submit
 };
 
 // Runs until killed or until its task is closed; returns an exit status.

@@ -59,7 +59,7 @@ std::vector<std::vector<std::string>> readCsv(const std::string& path, std::size
   std::vector<std::vector<std::string>> rows;
   std::ifstream in(path);
   std::string line;
-  std::getline(in, line);   // the names of the columns
+  std::getline(in, line);  // the names of the columns
   while (std::getline(in, line)) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
     rows.push_back(split(line, ','));
@@ -68,7 +68,9 @@ std::vector<std::vector<std::string>> readCsv(const std::string& path, std::size
   return rows;
 }
 
-std::int64_t number(const std::string& text) { return std::atoll(text.c_str()); }
+std::int64_t number(const std::string& text) {
+  return std::atoll(text.c_str());
+}
 
 }  // namespace
 

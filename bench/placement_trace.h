@@ -24,13 +24,13 @@ class Draw {
 
 struct Pod {
   ClusterAsk ask;
-  std::int64_t demand = 0;   // permille of cards
+  std::int64_t demand = 0;  // permille of cards
 };
 
 struct Trace {
   std::vector<ClusterNodeFacts> nodes;
   std::vector<Pod> pods;
-  std::int64_t supply() const;   // permille of cards
+  std::int64_t supply() const;  // permille of cards
 };
 
 // An empty `nodes` where the files are not there or not as expected.

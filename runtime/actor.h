@@ -7,7 +7,6 @@
 // D2 (ordinary sends of a turn that persisted leave after the commit), C8 (no turn after stop).
 
 #include <capnp/message.h>
-
 #include <cstdint>
 #include <utility>
 

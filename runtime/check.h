@@ -32,6 +32,5 @@ enum class ExitCode : int {
 
 }  // namespace qgpu
 
-#define QGPU_CHECK(condition, why)                                  \
-  ((condition) ? static_cast<void>(0)                               \
-               : ::qgpu::checkFailed(#condition, why, __FILE__, __LINE__))
+#define QGPU_CHECK(condition, why) \
+  ((condition) ? static_cast<void>(0) : ::qgpu::checkFailed(#condition, why, __FILE__, __LINE__))

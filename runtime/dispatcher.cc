@@ -12,10 +12,10 @@ namespace {
 
 constexpr std::size_t kOrdinaryRingWords = 1 << 16;  // 512 KiB: some thousand messages
 constexpr std::size_t kControlRingWords = 1 << 13;   // 64 KiB: some hundred
-constexpr int kTurnsPerPump = 512;  // then descriptors and timers get their turn ...
-constexpr Nanos kPumpMax = micros(500);              // ... or after so long
-constexpr int kOrdinaryBatch = 16;                   // between two looks at the control lane
-constexpr std::uint32_t kPublishEvery = 32;          // ordinary messages to other loops
+constexpr int kTurnsPerPump = 512;           // then descriptors and timers get their turn ...
+constexpr Nanos kPumpMax = micros(500);      // ... or after so long
+constexpr int kOrdinaryBatch = 16;           // between two looks at the control lane
+constexpr std::uint32_t kPublishEvery = 32;  // ordinary messages to other loops
 
 constexpr std::uint32_t indexOf(ActorId id) {
   return static_cast<std::uint32_t>(id) & 0xffff;

@@ -222,7 +222,7 @@ class Dispatcher final : public TurnHost, private LoopGuest {
   ActorId turnOf_ = ActorId::kNobody;  // whose turn it is now
   std::uint64_t turnSerial_ = 0;
   Nanos now_;
-  KnownCells cellsToSelf_;  // ordinary ones
+  KnownCells cellsToSelf_;       // ordinary ones
   std::vector<StoredRow> rows_;  // of the turn
   RowKey rowKey_;
   std::vector<OwnedMessage> turnHeld_;  // sent in the turn of an actor whose gate is closed

@@ -3,7 +3,6 @@
 // A value that is added to an enum has its name at once, in every list of names.
 
 #include <capnp/schema.h>
-
 #include <cstddef>
 #include <optional>
 #include <string>

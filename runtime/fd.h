@@ -3,7 +3,6 @@
 // close-on-exec, so that no child process inherits one by accident.
 
 #include <unistd.h>
-
 #include <utility>
 
 namespace qgpu {

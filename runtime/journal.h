@@ -14,8 +14,13 @@
 namespace qgpu {
 
 enum class RowKind : std::uint16_t {
-  Node = 1, Card = 2, Task = 3, Audit = 4,
-  Cluster = 5, ClusterNode = 6, ClusterTask = 7,   // the scheduler's
+  Node = 1,
+  Card = 2,
+  Task = 3,
+  Audit = 4,
+  Cluster = 5,
+  ClusterNode = 6,
+  ClusterTask = 7,  // the scheduler's
 };
 
 struct RowKey {

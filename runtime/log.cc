@@ -299,8 +299,7 @@ void Log::write(LogLevel level, std::string_view event, Fields fields) {
   backend_->sink(level, line);
 }
 
-void Log::toStderr(LogLevel level, std::string_view event, Fields fields,
-                   const std::string& line) {
+void Log::toStderr(LogLevel level, std::string_view event, Fields fields, const std::string& line) {
   if (backend_->entries) {
     JournalEntry entry(line, journalPrefix(level)[1], program_invocation_short_name);
     addFields(entry, event, fields);

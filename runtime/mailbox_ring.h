@@ -202,7 +202,7 @@ class MailboxRing {
   std::uint64_t tailSeen_ = 0;
   // On a line of their own: the producer reads them, and the consumer writes the line above.
   alignas(64) std::size_t takenBegin_ = 0;  // of the record that rewindBehindFront() left in place
-  std::size_t takenEnd_ = 0;    // 0: none
+  std::size_t takenEnd_ = 0;                // 0: none
 };
 
 }  // namespace qgpu

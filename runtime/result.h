@@ -38,8 +38,8 @@ enum class ErrorCode : int {
 // The text form: "invalid-argument". It lives as long as the program.
 constexpr const char* errorName(ErrorCode code) {
   constexpr const char* kNames[] = {
-      "invalid-argument", "not-found", "already-exists", "denied",      "no-room",
-      "infeasible",       "cordoned",  "conflict",       "overloaded",  "unavailable",
+      "invalid-argument", "not-found",   "already-exists", "denied",     "no-room",
+      "infeasible",       "cordoned",    "conflict",       "overloaded", "unavailable",
       "corrupt",          "unsupported", "stands-by",      "internal",
   };
   return kNames[static_cast<int>(code)];
@@ -94,7 +94,11 @@ class [[nodiscard]] Result {
 
 // Of functions that only succeed or fail.
 using Status = Result<Unit>;
-inline Status ok() { return Status(Unit{}); }
-inline Error fail(ErrorCode code, std::string message) { return Error{code, std::move(message)}; }
+inline Status ok() {
+  return Status(Unit{});
+}
+inline Error fail(ErrorCode code, std::string message) {
+  return Error{code, std::move(message)};
+}
 
 }  // namespace qgpu

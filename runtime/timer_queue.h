@@ -59,8 +59,10 @@ class TimerQueue {
   // The earliest deadline of a timer that lives; nothing without timers. Forgets cancelled ones.
   std::optional<Nanos> next() {
     while (!heap_.empty() && heap_.front().id != seen_) {
-      if (live_.contains(heap_.front().id)) seen_ = heap_.front().id;
-      else popFront();
+      if (live_.contains(heap_.front().id))
+        seen_ = heap_.front().id;
+      else
+        popFront();
     }
     if (heap_.empty()) return std::nullopt;
     return heap_.front().at;
@@ -107,7 +109,7 @@ class TimerQueue {
   std::vector<Entry> heap_;
   std::unordered_map<Id, Value> live_;
   Id lastId_ = 0;
-  Id seen_ = 0;   // at the front of the heap it is known to live, without a look-up
+  Id seen_ = 0;  // at the front of the heap it is known to live, without a look-up
 };
 
 }  // namespace qgpu

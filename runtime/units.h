@@ -33,11 +33,21 @@ using Nanos = Quantity<struct NanosTag>;        // a duration, or a point on the
 using Bytes = Quantity<struct BytesTag>;        // memory
 using Permille = Quantity<struct PermilleTag>;  // a share of one card: 1000 is the whole card
 
-constexpr Nanos micros(std::int64_t n) { return Nanos(n * 1'000); }
-constexpr Nanos millis(std::int64_t n) { return Nanos(n * 1'000'000); }
-constexpr Nanos seconds(std::int64_t n) { return Nanos(n * 1'000'000'000); }
-constexpr Bytes mebibytes(std::int64_t n) { return Bytes(n << 20); }
-constexpr Bytes gibibytes(std::int64_t n) { return Bytes(n << 30); }
+constexpr Nanos micros(std::int64_t n) {
+  return Nanos(n * 1'000);
+}
+constexpr Nanos millis(std::int64_t n) {
+  return Nanos(n * 1'000'000);
+}
+constexpr Nanos seconds(std::int64_t n) {
+  return Nanos(n * 1'000'000'000);
+}
+constexpr Bytes mebibytes(std::int64_t n) {
+  return Bytes(n << 20);
+}
+constexpr Bytes gibibytes(std::int64_t n) {
+  return Bytes(n << 30);
+}
 
 // A deadline that never comes. No time is added to it: that would overflow.
 inline constexpr Nanos kNever = Nanos(INT64_MAX);

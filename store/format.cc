@@ -52,8 +52,8 @@ Status noteReader(Sqlite& db, const Needs& needs) {
   const auto noted = readerOf(db);
   if (!noted) return noted.error();
   if (*noted >= needs.number) return ok();
-  return db.exec(("INSERT OR REPLACE INTO meta VALUES ('reader', " +
-                  std::to_string(needs.number) + "), ('readerSince', '" + needs.since + "')")
+  return db.exec(("INSERT OR REPLACE INTO meta VALUES ('reader', " + std::to_string(needs.number) +
+                  "), ('readerSince', '" + needs.since + "')")
                      .c_str());
 }
 

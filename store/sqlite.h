@@ -57,8 +57,7 @@ class Sqlite {
   using SyncFailed = std::function<void(const std::string& why)>;
 
   // vfs: SQLite's name of an operating-system layer, nullptr for the usual one.
-  static Result<Sqlite> open(const std::string& path, const char* vfs,
-                             SyncFailed syncFailed = {});
+  static Result<Sqlite> open(const std::string& path, const char* vfs, SyncFailed syncFailed = {});
 
   Status exec(const char* sql);
   // First column of the first row; NotFound where there is none.

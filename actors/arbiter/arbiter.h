@@ -175,10 +175,10 @@ class Arbiter {
     bool quarantined = false;
     bool late = false;  // over its settle bound; lateEpoch has not settled yet
     std::uint32_t lateEpoch = 0;
-    Nanos lateSince{0};         // debt is charged up to here
+    Nanos lateSince{0};  // debt is charged up to here
     static constexpr std::uint64_t kDidNotWake = UINT64_MAX;
     std::uint64_t wokeIn = kDidNotWake;  // the slice in which it last began to want the card
-    Nanos quietSince = kNever;  // kNever: never had work
+    Nanos quietSince = kNever;           // kNever: never had work
     Nanos longestSettle{0};
     std::uint64_t turns = 0;
   };

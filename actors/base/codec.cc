@@ -77,13 +77,25 @@ TaskPhase readPhase(schema::TaskState word) {
   return value < kTaskPhases ? static_cast<TaskPhase>(value) : TaskPhase::Idle;
 }
 
-schema::TaskClass word(TaskClass taskClass) { return static_cast<schema::TaskClass>(taskClass); }
-schema::Policy word(Policy policy) { return static_cast<schema::Policy>(policy); }
-schema::Tenancy word(Tenancy tenancy) { return static_cast<schema::Tenancy>(tenancy); }
-schema::TaskState word(TaskPhase phase) { return static_cast<schema::TaskState>(phase); }
+schema::TaskClass word(TaskClass taskClass) {
+  return static_cast<schema::TaskClass>(taskClass);
+}
+schema::Policy word(Policy policy) {
+  return static_cast<schema::Policy>(policy);
+}
+schema::Tenancy word(Tenancy tenancy) {
+  return static_cast<schema::Tenancy>(tenancy);
+}
+schema::TaskState word(TaskPhase phase) {
+  return static_cast<schema::TaskState>(phase);
+}
 
-std::string policyName(Policy policy) { return std::string(enumName(word(policy))); }
-std::string className(TaskClass taskClass) { return std::string(enumName(word(taskClass))); }
+std::string policyName(Policy policy) {
+  return std::string(enumName(word(policy)));
+}
+std::string className(TaskClass taskClass) {
+  return std::string(enumName(word(taskClass)));
+}
 
 TaskSpec readSpec(schema::TaskSpec::Reader reader) {
   TaskSpec spec;

@@ -65,7 +65,7 @@ void writeSpec(const TaskSpec& spec, schema::TaskSpec::Builder builder);
 LedgerAsk askOf(const TaskSpec& spec);
 // The rules that concern the outside alone: lengths and printable characters. InvalidArgument.
 Status checkSpec(const TaskSpec& spec);
-inline constexpr std::size_t kNameMax = 64;  // of names, card ids and request ids
+inline constexpr std::size_t kNameMax = 64;       // of names, card ids and request ids
 inline constexpr std::size_t kNodeNameMax = 253;  // as long as Kubernetes' names of nodes are
 
 // What a card actor reports of its card, as its node and its scheduler keep it: the numbers of

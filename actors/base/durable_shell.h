@@ -88,7 +88,6 @@ class DurableShell {
   const Outbox& outbox() const { return outbox_; }
 
  private:
-
   const Nanos probeEvery_;
   Outbox outbox_;
   bool inFlight_ = false;

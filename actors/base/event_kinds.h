@@ -49,8 +49,7 @@ inline constexpr EventKindEntry kEventKinds[] = {
      "Where it stays without a session: the text says why; look at address and certificates."},
 
     {"task-bound", EventTeller::Both,
-     "A task has its cards; on a scheduler: its node holds it, and its group has started.",
-     ""},
+     "A task has its cards; on a scheduler: its node holds it, and its group has started.", ""},
     {"task-attached", EventTeller::Node, "The first process of a task attached.", ""},
     {"task-exited", EventTeller::Node, "The last process of a task left. The task itself may stay.",
      ""},

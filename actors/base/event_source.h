@@ -26,8 +26,8 @@ namespace qgpu {
 class EventSource {
  public:
   static constexpr std::size_t kEventsPerClient = 256;  // then a watcher sees a gap
-  static constexpr std::size_t kWatchersMax = 16;     // clients, not people
-  static constexpr std::size_t kAuditKept = 1'024;    // audit rows in the store
+  static constexpr std::size_t kWatchersMax = 16;       // clients, not people
+  static constexpr std::size_t kAuditKept = 1'024;      // audit rows in the store
 
   // `block`: how many numbers are reserved at a time.
   EventSource(Outbox& outbox, std::uint64_t block) : outbox_(outbox), block_(block) {}

@@ -14,8 +14,8 @@ namespace qgpu {
 
 // Ascending; each count is of what took at most as long.
 inline constexpr std::array kLatencyBounds = {
-    micros(10), micros(20), micros(50),  micros(100), micros(200), micros(500), millis(1),
-    millis(2),  millis(5),  millis(10),  millis(20),  millis(50),  millis(100), millis(101),
+    micros(10),  micros(20),  micros(50),  micros(100), micros(200), micros(500), millis(1),
+    millis(2),   millis(5),   millis(10),  millis(20),  millis(50),  millis(100), millis(101),
     millis(105), millis(110), millis(150), millis(200), millis(500), seconds(1)};
 
 struct LatencyTimes {

@@ -21,12 +21,12 @@ namespace qgpu {
 // All that it keeps is of the task that has the slot now; taskKnown of another one resets it.
 class TaskActor final : public Actor {
  public:
-  static constexpr std::size_t kProcessesMax = 64;   // of one task, as its report page has slots
-  static constexpr std::size_t kFaultMax = 160;      // characters of a fault that are passed on
-  static constexpr Nanos kResend = millis(20);       // of a fact that the node's mailbox refused
+  static constexpr std::size_t kProcessesMax = 64;  // of one task, as its report page has slots
+  static constexpr std::size_t kFaultMax = 160;     // characters of a fault that are passed on
+  static constexpr Nanos kResend = millis(20);      // of a fact that the node's mailbox refused
 
-  static constexpr Nanos kUseMax = millis(200);      // then a report goes with the counters at hand
-  static constexpr std::size_t kAsksMax = 32;        // reports that wait for fresh counters
+  static constexpr Nanos kUseMax = millis(200);  // then a report goes with the counters at hand
+  static constexpr std::size_t kAsksMax = 32;    // reports that wait for fresh counters
 
   // `attach`: the gate port, which reads the counters of a task's report page when asked.
   TaskActor(ActorId node, ActorId attach) : node_(node), attach_(attach) {}
@@ -64,10 +64,10 @@ class TaskActor final : public Actor {
   TaskPhase cardPhase_ = TaskPhase::Attached;         // what the card said last; Attached: nothing
   std::map<std::uint32_t, std::uint32_t> processes_;  // report slot -> pid
   TaskFigures use_;
-  std::string fault_;                                 // the last one seen
-  bool faultOwed_ = false;                            // the node was not told of it yet
-  std::vector<std::uint64_t> asks_;                   // correlation ids of reports that wait
-  bool factOwed_ = false;                             // a fact was refused; a timer runs
+  std::string fault_;                // the last one seen
+  bool faultOwed_ = false;           // the node was not told of it yet
+  std::vector<std::uint64_t> asks_;  // correlation ids of reports that wait
+  bool factOwed_ = false;            // a fact was refused; a timer runs
 };
 
 }  // namespace qgpu

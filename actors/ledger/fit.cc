@@ -20,12 +20,11 @@ constexpr std::array<std::int64_t, 26> kNominal = {1,  2,   3,   4,   6,   8,   
                                                    96, 128, 141, 180, 192, 256, 288, 512};
 
 constexpr std::array<const char*, kReasons> kReasonNames = {
-    "Fits",         "NoQgpuNode",     "NodeLost",      "NodeCordoned",   "NotMixedNode",
-    "CardCordoned", "CardUnhealthy",  "CardTooSmall",  "WrongTenancy",   "HeldWhole",
-    "NotWholeFree", "NotEnoughCards", "MemShort",      "CoreShort",      "GreedyShort",
-    "SlotsFull",    "ShareNeeded",    "ModelMismatch", "CpuShort",       "HostMemShort",
-    "OtherNode",    "InvalidRequest", "StaleState",    "ManagerStarting",
-    "GroupWaits"};
+    "Fits",         "NoQgpuNode",     "NodeLost",      "NodeCordoned",    "NotMixedNode",
+    "CardCordoned", "CardUnhealthy",  "CardTooSmall",  "WrongTenancy",    "HeldWhole",
+    "NotWholeFree", "NotEnoughCards", "MemShort",      "CoreShort",       "GreedyShort",
+    "SlotsFull",    "ShareNeeded",    "ModelMismatch", "CpuShort",        "HostMemShort",
+    "OtherNode",    "InvalidRequest", "StaleState",    "ManagerStarting", "GroupWaits"};
 
 Status invalid(std::string text) {
   return fail(ErrorCode::InvalidArgument, std::move(text));

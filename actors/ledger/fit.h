@@ -24,7 +24,7 @@ struct LedgerAsk {
   Bytes mem{0};
   Permille share{0};
   std::uint32_t cards = 1;
-  std::string card;          // by any of its names; empty: the ledger chooses
+  std::string card;  // by any of its names; empty: the ledger chooses
 
   bool operator==(const LedgerAsk&) const = default;
 };
@@ -72,15 +72,15 @@ bool isHopeless(Reason reason);
 
 // The sums of one card, and what it is.
 struct CardRoom {
-  Bytes mem{0};                  // in all
+  Bytes mem{0};  // in all
   Bytes memBound{0};
-  Permille ordinary{0};          // qgpu-core, at most 1000
-  Permille greedy{0};            // of offline tasks, at most 1000, a pool of its own
+  Permille ordinary{0};  // qgpu-core, at most 1000
+  Permille greedy{0};    // of offline tasks, at most 1000, a pool of its own
   std::uint32_t tasks = 0;
   std::uint32_t online = 0;
   std::uint32_t offline = 0;
   std::uint32_t tasksMax = 0;
-  std::uint32_t model = 0;       // number of its model's name; the ledger keeps the names
+  std::uint32_t model = 0;  // number of its model's name; the ledger keeps the names
   Policy policy = Policy::BestEffort;
   CardMark mark = CardMark::Ready;
   bool exclusive = false;
@@ -102,7 +102,7 @@ struct CardAsk {
 
   auto operator<=>(const CardAsk&) const = default;
 };
-CardAsk cardAsk(const LedgerAsk& normal);   // of what normalAsk() gave
+CardAsk cardAsk(const LedgerAsk& normal);  // of what normalAsk() gave
 
 // The size that a card is sold as: what drivers report (15,109 MiB) rounded up (16 GiB).
 std::int64_t nominalGib(Bytes mem);
@@ -115,7 +115,9 @@ struct TaskLimit {
 inline constexpr std::uint32_t kLeastTasksAlone = 4;
 std::uint32_t tasksMaxOf(Bytes mem, TaskLimit limit);
 
-inline bool isHybrid(TaskClass taskClass) { return taskClass != TaskClass::Ordinary; }
+inline bool isHybrid(TaskClass taskClass) {
+  return taskClass != TaskClass::Ordinary;
+}
 // What is left of the pool that a task of this class takes its share from.
 inline Permille poolFree(const CardRoom& card, TaskClass taskClass) {
   return kWholeCard - (taskClass == TaskClass::Offline ? card.greedy : card.ordinary);

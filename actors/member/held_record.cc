@@ -56,8 +56,7 @@ bool differs(const HeldRecord& told, const HeldRecord& now, Compare compare) {
   if (compare == Compare::Use) {
     return told.state != now.state || told.figures != now.figures || told.shares != now.shares;
   }
-  return coarse(told.state) != coarse(now.state) ||
-         told.figures.processes != now.figures.processes;
+  return coarse(told.state) != coarse(now.state) || told.figures.processes != now.figures.processes;
 }
 
 std::string digestOf(capnp::List<schema::CardStatus>::Reader cards, Compare compare) {

@@ -14,7 +14,7 @@ namespace qgpu {
 
 struct HeldRecord {
   std::uint64_t nodeTask = 0;  // the node's own number
-  TaskSpec spec;  // with the scheduler's number and epoch
+  TaskSpec spec;               // with the scheduler's number and epoch
   std::vector<std::string> cards;
   schema::TaskState state = schema::TaskState::BOUND;
   TaskFigures figures;

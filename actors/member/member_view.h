@@ -26,7 +26,7 @@ namespace qgpu {
 
 class MemberView {
  public:
-  static constexpr std::size_t kEndedKept = 1'024;  // of which the scheduler may not know yet
+  static constexpr std::size_t kEndedKept = 1'024;     // of which the scheduler may not know yet
   static constexpr std::size_t kTasksPerMessage = 64;  // in one message after the hello
 
   MemberView(MemberContext& member, MemberSession& session, KnownTasks& known, Forwards& forwards)

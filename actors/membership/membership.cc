@@ -53,14 +53,13 @@ Result<std::uint64_t> Membership::open(MemberId id, std::uint32_t link, std::uin
                                        Nanos heardAt) {
   Member& member = at(id);
   const bool elsewhere = member.session != 0 && member.link != link;
-  if (elsewhere && incarnation <= member.incarnation &&
-      heardAt - member.heard <= 2 * times_.beat) {
+  if (elsewhere && incarnation <= member.incarnation && heardAt - member.heard <= 2 * times_.beat) {
     return fail(ErrorCode::AlreadyExists,
                 "a node of this name has another connection that is alive: two nodes need two "
                 "names (--nodename)");
   }
   if (member.session != 0) close(member.link);
-  if (byLink_.contains(link)) close(link);   // it said hello under another name before
+  if (byLink_.contains(link)) close(link);  // it said hello under another name before
   member.session = (term_ << 32) | ++sessions_;
   member.link = link;
   member.incarnation = incarnation;

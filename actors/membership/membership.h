@@ -27,8 +27,8 @@ class Membership {
  public:
   struct Times {
     Nanos beat = seconds(5);
-    Nanos lease = seconds(15);   // from a beat to suspicion
-    Nanos fence = seconds(20);   // from a beat to loss
+    Nanos lease = seconds(15);  // from a beat to suspicion
+    Nanos fence = seconds(20);  // from a beat to loss
   };
   static constexpr std::size_t kMembersMax = 16'384;
 
@@ -85,8 +85,8 @@ class Membership {
     std::uint64_t session = 0;
     std::uint32_t link = 0;
     std::uint32_t incarnation = 0;
-    std::uint64_t seq = 0;       // of the last message
-    Nanos watchedUntil{0};       // of its one entry in deadlines_, if it has one
+    std::uint64_t seq = 0;  // of the last message
+    Nanos watchedUntil{0};  // of its one entry in deadlines_, if it has one
   };
 
   Member& at(MemberId member);
@@ -103,7 +103,7 @@ class Membership {
   // One entry for each member that is not lost, never later than its true deadline: beats do not
   // touch it, and an entry that turns out to be early is put back.
   std::set<std::pair<Nanos, MemberId>> deadlines_;
-  Nanos forgiven_{0};            // nobody was heard of before this time
+  Nanos forgiven_{0};  // nobody was heard of before this time
   Nanos looked_{0};
   std::size_t alive_ = 0;
 };

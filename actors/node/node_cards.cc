@@ -114,9 +114,10 @@ Result<Need> NodeCards::checkReport(NodeChange& change) const {
   Result<std::size_t> card = ledger_.findCard(change.cardText);
   if (!card) return card.error();
   if (!change.text.starts_with('/') || change.text.size() > kReportPathMax) {
-    return fail(ErrorCode::InvalidArgument,
-                "\"" + change.text.substr(0, kNameMax) + "\" is no path of a report: from /, of at "
-                "most " + std::to_string(kReportPathMax) + " bytes");
+    return fail(ErrorCode::InvalidArgument, "\"" + change.text.substr(0, kNameMax) +
+                                                "\" is no path of a report: from /, of at "
+                                                "most " +
+                                                std::to_string(kReportPathMax) + " bytes");
   }
   change.cards = {*card};
   change.tells("report-kept", 0, facts(*card).id, change.text);

@@ -40,9 +40,8 @@ void NodeContext::reply(const Asker& asker, std::function<void(schema::Reply::Bu
 
 void NodeContext::replyFailed(const std::optional<Asker>& asker, const Error& error) {
   if (!asker) return;
-  reply(*asker, [error](schema::Reply::Builder answer) {
-    writeFailure(error, answer.initFailed());
-  });
+  reply(*asker,
+        [error](schema::Reply::Builder answer) { writeFailure(error, answer.initFailed()); });
 }
 
 void NodeContext::replyDone(const std::optional<Asker>& asker, const std::string& said) {

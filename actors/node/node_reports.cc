@@ -90,16 +90,16 @@ void NodeReports::events(const Asker& asker, std::uint64_t since) {
 void NodeReports::trace(const Asker& asker, schema::TraceQuery::Reader query) {
   const Result<std::size_t> card = cards_.find(text(query.getCard()).substr(0, kNameMax + 1));
   if (!card) return node_.replyFailed(asker, card.error());
-  const bool asked = node_.tellWithin(
-      node_.peers().cards[*card], kAsksPerPeer,
-      [asker, since = query.getSince(),
-       id = cards_.facts(*card).id](schema::Envelope::Builder envelope) {
-        auto trace = envelope.initTraceAsked();
-        trace.setClient(static_cast<std::uint32_t>(asker.client));
-        trace.setCorr(asker.corr);
-        trace.initQuery().setCard(id);
-        trace.getQuery().setSince(since);
-      });
+  const bool asked =
+      node_.tellWithin(node_.peers().cards[*card], kAsksPerPeer,
+                       [asker, since = query.getSince(),
+                        id = cards_.facts(*card).id](schema::Envelope::Builder envelope) {
+                         auto trace = envelope.initTraceAsked();
+                         trace.setClient(static_cast<std::uint32_t>(asker.client));
+                         trace.setCorr(asker.corr);
+                         trace.initQuery().setCard(id);
+                         trace.getQuery().setSince(since);
+                       });
   if (asked) return;
   node_.replyFailed(asker,
                     fail(ErrorCode::Overloaded, std::to_string(kAsksPerPeer) +

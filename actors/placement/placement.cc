@@ -47,7 +47,10 @@ class Ranking {
  public:
   Ranking(const NodeRoom& node, std::size_t position, const Shape& shape,
           const Fragments& fragments, const Particulars& particulars)
-      : node_(node), position_(position), shape_(shape), fragments_(fragments),
+      : node_(node),
+        position_(position),
+        shape_(shape),
+        fragments_(fragments),
         particulars_(particulars) {}
 
   // The cards, ascending; false where there are fewer than asked.
@@ -72,7 +75,7 @@ class Ranking {
  private:
   bool chooseOne(Pick& pick) {
     std::uint64_t least = UINT64_MAX;
-    std::size_t last = SIZE_MAX;   // looked at before; its like fits and ranks the same
+    std::size_t last = SIZE_MAX;  // looked at before; its like fits and ranks the same
     const bool alike = particulars_.replicas == nullptr && shape_.cardScore != Score::Random;
     for (std::size_t i = 0; i < node_.cards.size(); ++i) {
       if (particulars_.card != SIZE_MAX && particulars_.card != i) continue;
@@ -103,8 +106,10 @@ class Ranking {
       auto* end = fitting.begin() + count;
       auto* at = std::upper_bound(fitting.begin(), end, card, better);
       if (at == fitting.end()) continue;
-      if (count == kPickMax) --end;
-      else ++count;
+      if (count == kPickMax)
+        --end;
+      else
+        ++count;
       std::move_backward(at, end, end + 1);
       *at = card;
     }
@@ -133,8 +138,8 @@ class Ranking {
 
   std::int64_t gradeOf(const std::uint16_t* cards, std::size_t count) const {
     const CardAsk ask = count == 0 ? shape_.card : taken(cards[0]);
-    const std::int64_t after = fragments_.amountWith(node_, ask, cards, count, shape_.cpuMilli,
-                                                     shape_.hostMem);
+    const std::int64_t after =
+        fragments_.amountWith(node_, ask, cards, count, shape_.cpuMilli, shape_.hostMem);
     return fragments_.grade(node_.fragments.amount, after);
   }
 
@@ -179,10 +184,9 @@ class Ranking {
   std::int64_t used() const {
     if (shape_.cards == 0) {
       const std::int64_t cpu = node_.cpu == 0 ? 0 : mulDiv(node_.cpuBound, 500'000, node_.cpu);
-      const std::int64_t mem =
-          node_.hostMem.value == 0
-              ? 0
-              : mulDiv(node_.hostMemBound.value, 500'000, node_.hostMem.value);
+      const std::int64_t mem = node_.hostMem.value == 0
+                                   ? 0
+                                   : mulDiv(node_.hostMemBound.value, 500'000, node_.hostMem.value);
       return cpu + mem;
     }
     std::int64_t free = 0;
@@ -234,9 +238,12 @@ std::uint64_t rankRefusal(const NodeRoom& node, const Shape& shape,
     const Reason reason = judgeCard(node.cards[i], shape);
     if (isHopeless(reason)) continue;
     ++hopeful;
-    if (reason == Reason::CardCordoned) cordoned = true;
-    else if (reason == Reason::WrongTenancy || reason == Reason::ShareNeeded) conflict = true;
-    else waits = true;
+    if (reason == Reason::CardCordoned)
+      cordoned = true;
+    else if (reason == Reason::WrongTenancy || reason == Reason::ShareNeeded)
+      conflict = true;
+    else
+      waits = true;
   }
   if (hopeful < shape.cards) return kNeverRank;
   if (node.life != NodeLife::Alive) return kNoRoomRank;
@@ -250,7 +257,7 @@ std::uint64_t rankRefusal(const NodeRoom& node, const Shape& shape,
 
 const char* scoreName(Score score) {
   constexpr std::array<const char*, 6> kNames = {"default", "binpack", "spread",
-                                                 "fgd",           "random",  "best-fit"};
+                                                 "fgd",     "random",  "best-fit"};
   return kNames[static_cast<std::size_t>(score)];
 }
 

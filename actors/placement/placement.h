@@ -25,12 +25,12 @@ const char* scoreName(Score score);
 // An ask as ranks see it: equal shapes rank every node equally.
 struct Shape {
   CardAsk card;
-  std::uint32_t cards = 1;             // 0: CPU and host memory only
+  std::uint32_t cards = 1;  // 0: CPU and host memory only
   std::int64_t cpuMilli = 0;
   Bytes hostMem{0};
   bool anyModel = true;
-  std::vector<std::uint32_t> models;   // numbers of the models allowed, ascending
-  Score nodeScore = Score::Binpack;    // never ClassDefault
+  std::vector<std::uint32_t> models;  // numbers of the models allowed, ascending
+  Score nodeScore = Score::Binpack;   // never ClassDefault
   Score cardScore = Score::Binpack;
 
   auto operator<=>(const Shape&) const = default;
@@ -39,15 +39,15 @@ struct Shape {
 // A node as ranks see it.
 struct NodeRoom {
   std::vector<CardRoom> cards;
-  std::int64_t cpu = 0;                // 0: not counted
+  std::int64_t cpu = 0;  // 0: not counted
   std::int64_t cpuBound = 0;
-  Bytes hostMem{0};                    // 0: not counted
+  Bytes hostMem{0};  // 0: not counted
   Bytes hostMemBound{0};
   std::uint32_t tasks = 0;
   NodeLife life = NodeLife::Joining;
   bool mixed = false;
   bool cordoned = false;
-  NodeFragments fragments;             // kept by Fragments::look()
+  NodeFragments fragments;  // kept by Fragments::look()
 
   std::int64_t cpuFree() const { return cpu == 0 ? INT64_MAX : cpu - cpuBound; }
   Bytes hostMemFree() const {
@@ -65,10 +65,10 @@ struct Replicas {
 struct Particulars {
   const Replicas* replicas = nullptr;
   std::size_t card = SIZE_MAX;
-  std::uint64_t draw = 0;              // of Score::Random
+  std::uint64_t draw = 0;  // of Score::Random
 };
 
-inline constexpr std::size_t kPickMax = 16;   // cards of one task
+inline constexpr std::size_t kPickMax = 16;  // cards of one task
 struct Pick {
   std::array<std::uint16_t, kPickMax> cards{};
   std::size_t count = 0;
@@ -79,9 +79,13 @@ inline constexpr std::uint64_t kNoRoomRank = UINT64_MAX - 3;
 inline constexpr std::uint64_t kCordonedRank = UINT64_MAX - 2;
 inline constexpr std::uint64_t kConflictRank = UINT64_MAX - 1;
 inline constexpr std::uint64_t kNeverRank = UINT64_MAX;
-inline bool fitsAt(std::uint64_t rank) { return rank < kNoRoomRank; }
+inline bool fitsAt(std::uint64_t rank) {
+  return rank < kNoRoomRank;
+}
 // Whether the class would rather be elsewhere; this comes before everything else.
-inline bool isAvoided(std::uint64_t rank) { return rank >> 63 != 0; }
+inline bool isAvoided(std::uint64_t rank) {
+  return rank >> 63 != 0;
+}
 
 // Why the node as a whole is out, cards aside; Fits where it is not.
 Reason judgeNode(const NodeRoom& node, const Shape& shape);

@@ -24,9 +24,9 @@ struct PodAsk {
     std::string container;
     LedgerAsk ask;  // has passed checkAsk(); all of one class
   };
-  std::vector<Demand> demands;  // at least one, at most kDemandsMax
+  std::vector<Demand> demands;      // at least one, at most kDemandsMax
   std::vector<std::string> models;  // allowed; empty: any
-  std::string application;      // replicas of one are kept apart under spread
+  std::string application;          // replicas of one are kept apart under spread
 };
 
 // The cards of each demand, as positions on the node.

@@ -14,7 +14,7 @@
 namespace qgpu {
 namespace {
 
-constexpr std::size_t kSumsMax = 4'096;   // different sums that are kept for one number of tasks
+constexpr std::size_t kSumsMax = 4'096;  // different sums that are kept for one number of tasks
 
 struct Amount {
   std::int64_t mem = 0;
@@ -123,7 +123,10 @@ std::size_t fewest(const std::vector<Victim>& all, const Amount& need) {
 class Search {
  public:
   Search(const ClusterLedger& ledger, const ClusterAsk& ask, const MayEvict& mayEvict)
-      : ledger_(ledger), ask_(ask), mayEvict_(mayEvict), normal_(normalAsk(ask.task)),
+      : ledger_(ledger),
+        ask_(ask),
+        mayEvict_(mayEvict),
+        normal_(normalAsk(ask.task)),
         onCard_(cardAsk(normal_)) {}
 
   std::optional<Eviction> run() {
@@ -140,7 +143,7 @@ class Search {
     if (ledger_.life(node) != NodeLife::Alive || ledger_.cordoned(node)) return;
     if (isHybrid(onCard_.taskClass) && !facts.mixed) return;
     if (!ask_.node.empty() && facts.name != ask_.node) return;
-    std::vector<std::size_t> free;     // cards that would do as they are
+    std::vector<std::size_t> free;  // cards that would do as they are
     for (std::size_t i = 0; i < facts.cards.size() && normal_.cards > 1; ++i) {
       if (mayUse(facts.cards[i]) && fitOf(ledger_.room(node, i), onCard_) == Reason::Fits) {
         free.push_back(i);
@@ -197,7 +200,7 @@ class Search {
   // of them is below. Most cards are passed over by it, before anybody is asked who may go.
   bool mayWin(const std::vector<OfflineHeld>& on, const Amount& need, std::size_t least) {
     Amount sum;
-    Key one{SIZE_MAX, 0, 0};           // the best that covers it alone
+    Key one{SIZE_MAX, 0, 0};  // the best that covers it alone
     for (const OfflineHeld& held : on) {
       const Amount gives{held.mem.value, held.cpuMilli, held.hostMem.value};
       sum.mem += gives.mem;
@@ -296,7 +299,7 @@ class Search {
   const MayEvict& mayEvict_;
   const LedgerAsk normal_;
   const CardAsk onCard_;
-  std::vector<std::int64_t> shares_;   // of mayWin(), kept for their memory
+  std::vector<std::int64_t> shares_;  // of mayWin(), kept for their memory
   std::vector<std::int64_t> amounts_;
   std::optional<Eviction> best_;
   Key key_{};

@@ -21,17 +21,17 @@
 namespace qgpu {
 
 struct Eviction {
-  Spot spot;                      // what the task gets once they are gone
-  std::size_t card = 0;           // the card that is freed, a position on its node
-  std::vector<TaskId> victims;    // ascending, at least one
-  Permille greedy{0};             // that they hold together
-  Bytes mem{0};                   // of their card, that they hold together
+  Spot spot;                    // what the task gets once they are gone
+  std::size_t card = 0;         // the card that is freed, a position on its node
+  std::vector<TaskId> victims;  // ascending, at least one
+  Permille greedy{0};           // that they hold together
+  Bytes mem{0};                 // of their card, that they hold together
 };
 
 // Whether an offline task may be evicted at all; asked of no other.
 using MayEvict = std::function<bool(TaskId)>;
 
-inline constexpr std::size_t kVictimsMax = 64;   // of one eviction
+inline constexpr std::size_t kVictimsMax = 64;  // of one eviction
 
 // `ask` has passed ClusterLedger::check(). Nothing where no set would do, for offline tasks, and
 // for tasks without a card. Looks at every card with offline tasks.

@@ -5,9 +5,12 @@ namespace {
 
 std::uint32_t rankOf(TaskClass taskClass) {
   switch (taskClass) {
-    case TaskClass::Online: return 0;
-    case TaskClass::Ordinary: return 1;
-    case TaskClass::Offline: return 2;
+    case TaskClass::Online:
+      return 0;
+    case TaskClass::Ordinary:
+      return 1;
+    case TaskClass::Offline:
+      return 2;
   }
   return 2;
 }

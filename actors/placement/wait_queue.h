@@ -31,7 +31,7 @@ class WaitQueue {
 
   // A place in the order: class first, then age. The numbers of tasks grow with their age.
   struct Place {
-    std::uint32_t rank = 0;          // 0 online, 1 ordinary, 2 offline
+    std::uint32_t rank = 0;  // 0 online, 1 ordinary, 2 offline
     std::uint64_t task = 0;
     auto operator<=>(const Place&) const = default;
   };
@@ -91,7 +91,7 @@ class WaitQueue {
     bool judged = false;
   };
   using Shapes = std::map<Key, Shape>;
-  using Heads = std::map<Place, Shapes::iterator>;   // the oldest of each shape
+  using Heads = std::map<Place, Shapes::iterator>;  // the oldest of each shape
 
   static const Heads::value_type* following(const Heads& heads, std::optional<Place> after);
   std::size_t& countOf(const Shape& shape);

@@ -30,16 +30,16 @@ class WhatIf {
   struct Mover {
     TaskId task{};
     ClusterAsk ask;
-    std::string stays;               // not empty: it may go nowhere else, and why
+    std::string stays;  // not empty: it may go nowhere else, and why
   };
   struct Landing {
-    TaskId task{};                   // 0: imagined
+    TaskId task{};  // 0: imagined
     Spot spot;
     std::vector<TaskId> evicts;
   };
   struct Staying {
-    TaskId task{};                   // 0: imagined
-    std::uint32_t count = 1;         // tasks that it stands for
+    TaskId task{};            // 0: imagined
+    std::uint32_t count = 1;  // tasks that it stands for
     std::string why;
   };
   // Permille of all cards' share: held by somebody, and free but of no use to typical tasks.
@@ -76,7 +76,7 @@ class WhatIf {
   ClusterLedger trial_;
   Levels before_;
   Levels after_;
-  ClusterAsk ask_;                   // of imagined tasks
+  ClusterAsk ask_;  // of imagined tasks
   std::uint32_t count_ = 0;
   std::uint32_t placed_ = 0;
   std::vector<Mover> movers_;
@@ -89,9 +89,9 @@ class WhatIf {
 // What an operator may be told to do. Room is also held, and cards are also closed, for a task
 // that is on its way; nobody is to end or to uncordon these.
 struct Permits {
-  MayEvict mayEvict;                                      // of offline tasks
-  MayEvict mayEnd;                                        // of any
-  std::function<bool(NodeId, std::size_t)> mayUncordon;   // of cards
+  MayEvict mayEvict;                                     // of offline tasks
+  MayEvict mayEnd;                                       // of any
+  std::function<bool(NodeId, std::size_t)> mayUncordon;  // of cards
 };
 
 // What would help a task that fits nowhere, for a person: the first in this order that is proven

@@ -16,17 +16,20 @@ Status checkName(const char* what, const std::string& s, std::size_t most = kNam
       std::all_of(s.begin(), s.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
   if (s.size() <= most && printable) return ok();
   return fail(ErrorCode::InvalidArgument, std::string(what) + " is " + std::to_string(s.size()) +
-                                              " characters long: at most " +
-                                              std::to_string(most) +
+                                              " characters long: at most " + std::to_string(most) +
                                               ", all printable ASCII");
 }
 
 CardMark markOf(schema::CardState state) {
   switch (state) {
-    case schema::CardState::CORDONED: return CardMark::Cordoned;
-    case schema::CardState::DRAINING: return CardMark::Draining;
-    case schema::CardState::STARTING: return CardMark::Starting;
-    default: return CardMark::Ready;
+    case schema::CardState::CORDONED:
+      return CardMark::Cordoned;
+    case schema::CardState::DRAINING:
+      return CardMark::Draining;
+    case schema::CardState::STARTING:
+      return CardMark::Starting;
+    default:
+      return CardMark::Ready;
   }
 }
 
@@ -56,7 +59,9 @@ Score readScore(schema::Score word) {
   return word <= schema::Score::BEST_FIT ? static_cast<Score>(word) : Score::ClassDefault;
 }
 
-schema::Score word(Score score) { return static_cast<schema::Score>(score); }
+schema::Score word(Score score) {
+  return static_cast<schema::Score>(score);
+}
 
 std::vector<std::string> readTexts(capnp::List<capnp::Text>::Reader list, std::size_t limit) {
   std::vector<std::string> texts;
@@ -71,7 +76,7 @@ ClusterSpec readClusterSpec(schema::ClusterSpec::Reader reader) {
   ClusterSpec spec;
   spec.task = readSpec(reader.getTask());
   spec.node = text(reader.getNode());
-  spec.models = readTexts(reader.getModels(), kModelsMax + 1);   // one more is refused
+  spec.models = readTexts(reader.getModels(), kModelsMax + 1);  // one more is refused
   std::sort(spec.models.begin(), spec.models.end());
   spec.cpuMilli = bounded(reader.getCpuMilli());
   spec.hostMem = Bytes(bounded(reader.getHostMemBytes()));
@@ -175,9 +180,8 @@ Result<MemberFacts> readMemberFacts(schema::NodeFacts::Reader reader) {
       return fail(ErrorCode::InvalidArgument,
                   "a card needs an id of its own and memory: '" + line.facts.id + "'");
     }
-    facts.ledger.cards.push_back({line.facts.id, line.facts.index, line.facts.model,
-                                  line.facts.mem, readPolicy(status.getPolicy()),
-                                  markOf(status.getState()),
+    facts.ledger.cards.push_back({line.facts.id, line.facts.index, line.facts.model, line.facts.mem,
+                                  readPolicy(status.getPolicy()), markOf(status.getState()),
                                   status.getState() != schema::CardState::QUARANTINED});
     facts.cards.push_back(std::move(line));
   }

@@ -29,8 +29,8 @@ struct ClusterSpec {
   std::string application;  // replicas of one are kept apart under spread
   Score nodeScore = Score::ClassDefault;
   Score cardScore = Score::ClassDefault;
-  bool preempt = false;  // it may evict offline tasks
-  std::string group;     // of its owner's, which starts as a whole; empty: none
+  bool preempt = false;         // it may evict offline tasks
+  std::string group;            // of its owner's, which starts as a whole; empty: none
   std::uint32_t groupSize = 0;  // tasks that make it whole; 0: no group
 };
 // A score that the enum does not have (a newer peer) reads as the default of the class.

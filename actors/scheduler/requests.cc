@@ -340,8 +340,8 @@ Status Requests::admit(const Asker& asker, const Who& who, schema::Admission::Re
   } else if (failedTry) {
     const bool guessed = used.error().code == ErrorCode::NotFound;
     rounds_.audit("join-refused", who, 0, token->node,
-                  "token " + id + ", " + std::to_string(token->triesLeft) + " tries left: " +
-                      (guessed ? "a wrong secret" : "for another node"));
+                  "token " + id + ", " + std::to_string(token->triesLeft) +
+                      " tries left: " + (guessed ? "a wrong secret" : "for another node"));
   } else if (!refusedAt_ || rounds_.now() - *refusedAt_ >= kGuessesToldEvery) {
     refusedAt_ = rounds_.now();
     rounds_.note("join-refused", 0, "", "with a token that is none, or good no more");

@@ -13,8 +13,8 @@
 #include <optional>
 #include <string>
 
-#include "actors/scheduler/drains.h"
 #include "actors/join/join_tokens.h"
+#include "actors/scheduler/drains.h"
 #include "actors/scheduler/plans.h"
 #include "actors/scheduler/reports.h"
 
@@ -23,9 +23,9 @@ namespace qgpu {
 // A part of SchedulerActor, which owns it and all that its constructor takes, and calls it alone.
 class Requests {
  public:
-  static constexpr std::size_t kRequestsMax = 4'096;  // that wait for a round
-  static constexpr std::size_t kOutboxMax = 65'536;   // beyond it no new change is taken
-  static constexpr std::size_t kPageMost = 1'024;     // entries of one page of a list
+  static constexpr std::size_t kRequestsMax = 4'096;       // that wait for a round
+  static constexpr std::size_t kOutboxMax = 65'536;        // beyond it no new change is taken
+  static constexpr std::size_t kPageMost = 1'024;          // entries of one page of a list
   static constexpr Nanos kGuessesToldEvery = seconds(60);  // of tokens that nobody made
 
   Requests(Rounds& rounds, const Members& members, Waiting& waiting, Tasks& tasks, Drains& drains,

@@ -27,8 +27,7 @@ SchedulerActor::SchedulerActor(SchedulerOptions options, SchedulerPeers peers,
       reports_(options_, rounds_, ledger_, members_, places_, waiting_, tasks_, evictions_, plans_),
       sessions_(options_, peers, rounds_, ledger_, members_, freed_, places_, tasks_, evictions_,
                 drains_),
-      requests_(rounds_, members_, waiting_, tasks_, drains_, plans_, reports_,
-                joinTokens_) {
+      requests_(rounds_, members_, waiting_, tasks_, drains_, plans_, reports_, joinTokens_) {
   load(rows);
 }
 

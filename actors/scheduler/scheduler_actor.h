@@ -24,8 +24,8 @@
 
 #include "actors/base/durable_shell.h"
 #include "actors/base/event_source.h"
-#include "actors/scheduler/cluster_view.h"
 #include "actors/join/join_tokens.h"
+#include "actors/scheduler/cluster_view.h"
 #include "actors/scheduler/requests.h"
 #include "actors/scheduler/sessions.h"
 #include "runtime/actor.h"

@@ -576,7 +576,7 @@ void Tasks::answerAskers(std::uint64_t task) {
   Job& job = found->second;
   if (job.state == PlaceState::Bound && job.tokenDue) return;  // answered with it
   if (job.state == PlaceState::Bound && job.awaitsGroup() && !QGPU_PLANTED(GroupToldEarly)) return;
-  if (job.state == PlaceState::Ending && !job.again) return;   // answered at its end
+  if (job.state == PlaceState::Ending && !job.again) return;  // answered at its end
   for (const Asker& asker : std::exchange(job.askers, {})) {
     replyAssigned(asker, task);
     if (QGPU_PLANTED(AnsweredTwice)) replyAssigned(asker, task);

@@ -29,9 +29,9 @@ namespace qgpu::bench {
 namespace {
 
 constexpr std::size_t kGroup = 3;
-constexpr std::size_t kStanding = 2'000;         // tasks that live at a time
-constexpr std::uint64_t kAnswersBefore = 500;    // of one that acts, before it is killed
-constexpr std::size_t kBehindSeconds = 20;       // of submits without an answer, at most
+constexpr std::size_t kStanding = 2'000;       // tasks that live at a time
+constexpr std::uint64_t kAnswersBefore = 500;  // of one that acts, before it is killed
+constexpr std::size_t kBehindSeconds = 20;     // of submits without an answer, at most
 constexpr auto kPatience = std::chrono::seconds(60);
 
 struct Options {
@@ -111,9 +111,9 @@ Kills killAgainAndAgain(const Options& options) {
   Kills seen;
   const auto rate = static_cast<std::size_t>(options.rate);
   std::int64_t kills = 0;
-  std::size_t dead = kGroup;    // whose successor has not answered yet
+  std::size_t dead = kGroup;  // whose successor has not answered yet
   Nanos killedAt{0};
-  std::future<bool> back;       // whether the one that was started again serves
+  std::future<bool> back;  // whether the one that was started again serves
   const auto over = [&] {
     if (!client.refused().empty()) die(client.refused());
     if (client.underWay() > kBehindSeconds * rate) die("too slow a machine: give a lower --rate");
@@ -158,8 +158,9 @@ Kills killAgainAndAgain(const Options& options) {
 int run(int argc, char** argv) {
   Options options;
   if (!parse(argc, argv, options)) {
-    std::fprintf(stderr, "usage: bench_group [--kills=N] [--rate=N] [--nodes=N] [--tasks=N] "
-                         "[--rounds=N]\n");
+    std::fprintf(stderr,
+                 "usage: bench_group [--kills=N] [--rate=N] [--nodes=N] [--tasks=N] "
+                 "[--rounds=N]\n");
     return 2;
   }
   if (!OwnEtcd::isHere()) {
@@ -177,21 +178,24 @@ int run(int argc, char** argv) {
     three = rateOf(options, {etcd.store()});
   }
   Kills kills = killAgainAndAgain(options);
-  std::printf("{\"bench\":\"group\",\"kills\":%zu,\"rate\":%lld,\"nodes\":%lld,"
-              "\"acts_s\":{\"p50\":%.2f,\"p90\":%.2f,\"p99\":%.2f,\"max\":%.2f},"
-              "\"submit_s\":{\"p50\":%.4f,\"p90\":%.3f,\"max\":%.2f},"
-              "\"submitted\":%llu,\"deleted\":%llu,\"lost\":0,\"undone\":0,\"bound_twice\":0,"
-              "\"submits_per_s\":{\"sqlite\":%.0f,\"etcd\":%.0f,\"three_etcd\":%.0f}}\n",
-              kills.acts.size(), static_cast<long long>(options.rate),
-              static_cast<long long>(options.nodes), secondsAt(kills.acts, 500),
-              secondsAt(kills.acts, 900), secondsAt(kills.acts, 990), secondsAt(kills.acts, 1000),
-              secondsAt(kills.submits, 500), secondsAt(kills.submits, 900),
-              secondsAt(kills.submits, 1000), static_cast<unsigned long long>(kills.submitted),
-              static_cast<unsigned long long>(kills.erased), sqlite, one, three);
+  std::printf(
+      "{\"bench\":\"group\",\"kills\":%zu,\"rate\":%lld,\"nodes\":%lld,"
+      "\"acts_s\":{\"p50\":%.2f,\"p90\":%.2f,\"p99\":%.2f,\"max\":%.2f},"
+      "\"submit_s\":{\"p50\":%.4f,\"p90\":%.3f,\"max\":%.2f},"
+      "\"submitted\":%llu,\"deleted\":%llu,\"lost\":0,\"undone\":0,\"bound_twice\":0,"
+      "\"submits_per_s\":{\"sqlite\":%.0f,\"etcd\":%.0f,\"three_etcd\":%.0f}}\n",
+      kills.acts.size(), static_cast<long long>(options.rate),
+      static_cast<long long>(options.nodes), secondsAt(kills.acts, 500), secondsAt(kills.acts, 900),
+      secondsAt(kills.acts, 990), secondsAt(kills.acts, 1000), secondsAt(kills.submits, 500),
+      secondsAt(kills.submits, 900), secondsAt(kills.submits, 1000),
+      static_cast<unsigned long long>(kills.submitted),
+      static_cast<unsigned long long>(kills.erased), sqlite, one, three);
   return 0;
 }
 
 }  // namespace
 }  // namespace qgpu::bench
 
-int main(int argc, char** argv) { return qgpu::bench::run(argc, argv); }
+int main(int argc, char** argv) {
+  return qgpu::bench::run(argc, argv);
+}

@@ -20,8 +20,8 @@
 
 #include "bench/cluster/cluster_client.h"
 #include "bench/cluster/cluster_daemons.h"
-#include "bench/load_manager.h"
 #include "bench/cluster/members.h"
+#include "bench/load_manager.h"
 #include "bench/read_option.h"
 #include "tests/testing/eventually.h"
 
@@ -32,8 +32,8 @@ struct Options {
   std::int64_t nodes = 2'000;
   std::int64_t tasks = 20'000;
   std::int64_t window = 1'024;
-  std::int64_t idle = 10;   // seconds
-  std::int64_t etcd = 0;    // members; 0: a database of its own
+  std::int64_t idle = 10;  // seconds
+  std::int64_t etcd = 0;   // members; 0: a database of its own
 };
 
 bool parse(int argc, char** argv, Options& options) {
@@ -172,8 +172,9 @@ Report measure(const Options& options) {
 int run(int argc, char** argv) {
   Options options;
   if (!parse(argc, argv, options)) {
-    std::fprintf(stderr, "usage: bench_scheduler_scale [--nodes=N] [--tasks=N] [--window=N] "
-                         "[--idle=SECONDS] [--etcd=MEMBERS]\n");
+    std::fprintf(stderr,
+                 "usage: bench_scheduler_scale [--nodes=N] [--tasks=N] [--window=N] "
+                 "[--idle=SECONDS] [--etcd=MEMBERS]\n");
     return 2;
   }
   raiseDescriptors(options.nodes);
@@ -194,4 +195,6 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace qgpu::bench
 
-int main(int argc, char** argv) { return qgpu::bench::run(argc, argv); }
+int main(int argc, char** argv) {
+  return qgpu::bench::run(argc, argv);
+}

@@ -16,9 +16,9 @@
 
 #include "bench/cluster/cluster_client.h"
 #include "bench/cluster/cluster_daemons.h"
-#include "bench/load_manager.h"
 #include "bench/cluster/members.h"
 #include "bench/cluster/submit_limits.h"
+#include "bench/load_manager.h"
 #include "bench/read_option.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/temp_folder.h"
@@ -29,41 +29,40 @@ namespace {
 struct Options {
   std::int64_t nodes = 64;
   std::int64_t managers = 4;
-  std::int64_t tasks = 10'000;        // a round of members; managers have at most 400 each
+  std::int64_t tasks = 10'000;  // a round of members; managers have at most 400 each
   std::int64_t window = 1'024;
   std::int64_t connections = 4;
   std::int64_t rounds = 3;
-  std::int64_t record = 0;            // 1: the scheduler records what it is told and does
+  std::int64_t record = 0;  // 1: the scheduler records what it is told and does
 };
 
 constexpr auto kPatience = std::chrono::seconds(60);
 constexpr std::size_t kTasksOfManager = 400;
-constexpr std::size_t kQuietTasks = 200;   // one at a time
+constexpr std::size_t kQuietTasks = 200;  // one at a time
 
 bool parse(int argc, char** argv, Options& options) {
   for (int i = 1; i < argc; i++) {
     const char* a = argv[i];
-    const bool known = readOption(a, "--nodes=", options.nodes, 0) ||
-                       readOption(a, "--managers=", options.managers, 0) ||
-                       readOption(a, "--tasks=", options.tasks) ||
-                       readOption(a, "--window=", options.window) ||
-                       readOption(a, "--connections=", options.connections) ||
-                       readOption(a, "--rounds=", options.rounds) ||
-                       readOption(a, "--record=", options.record, 0);
+    const bool known =
+        readOption(a, "--nodes=", options.nodes, 0) ||
+        readOption(a, "--managers=", options.managers, 0) ||
+        readOption(a, "--tasks=", options.tasks) || readOption(a, "--window=", options.window) ||
+        readOption(a, "--connections=", options.connections) ||
+        readOption(a, "--rounds=", options.rounds) || readOption(a, "--record=", options.record, 0);
     if (!known) return false;
   }
   return true;
 }
 
 struct Round {
-  double rate = 0, p50 = 0, p99 = 0;   // per second, ms
-  double schedulerUs = 0;              // its CPU for each bind
-  double nodesUs = 0;                  // the CPU of real managers for each bind
+  double rate = 0, p50 = 0, p99 = 0;  // per second, ms
+  double schedulerUs = 0;             // its CPU for each bind
+  double nodesUs = 0;                 // the CPU of real managers for each bind
 };
 
 struct Figures {
   std::vector<Round> rounds;
-  double quietP50 = 0;                 // ms, one submit at a time
+  double quietP50 = 0;  // ms, one submit at a time
   double over(double Round::*figure) const {
     std::vector<double> all;
     for (const Round& round : rounds) all.push_back(round.*figure);
@@ -120,16 +119,16 @@ std::string textOf(const Figures& figures) {
                 "{\"per_s\":%.0f,\"p50_ms\":%.1f,\"p99_ms\":%.1f,\"p50_alone_ms\":%.2f,"
                 "\"scheduler_us\":%.0f,\"managers_us\":%.0f}",
                 figures.over(&Round::rate), figures.over(&Round::p50), figures.over(&Round::p99),
-                figures.quietP50, figures.over(&Round::schedulerUs),
-                figures.over(&Round::nodesUs));
+                figures.quietP50, figures.over(&Round::schedulerUs), figures.over(&Round::nodesUs));
   return text;
 }
 
 int run(int argc, char** argv) {
   Options options;
   if (!parse(argc, argv, options)) {
-    std::fprintf(stderr, "usage: bench_submit [--nodes=N] [--managers=N] [--tasks=N] "
-                         "[--window=N] [--connections=N] [--rounds=N] [--record=0|1]\n");
+    std::fprintf(stderr,
+                 "usage: bench_submit [--nodes=N] [--managers=N] [--tasks=N] "
+                 "[--window=N] [--connections=N] [--rounds=N] [--record=0|1]\n");
     return 2;
   }
   std::string members = "null", managers = "null";
@@ -160,17 +159,20 @@ int run(int argc, char** argv) {
     const OwnManagers nodes(count, scheduler.rpc());
     managers = textOf(measure(options, scheduler, count, count * kTasksOfManager, &nodes));
   }
-  std::printf("{\"bench\":\"submit\",\"nodes\":%lld,\"window\":%zu,\"members\":%s,"
-              "\"manager_daemons\":%lld,\"managers\":%s,"
-              "\"limits\":{\"sqlite_tasks_per_s\":%.0f,\"sqlite_commits_per_s\":%.0f,"
-              "\"row_bytes\":%.0f,\"rpc_echo_per_s\":%.0f}}\n",
-              static_cast<long long>(options.nodes), window, members.c_str(),
-              static_cast<long long>(options.managers), managers.c_str(), disk->tasksPerSecond,
-              disk->commitsPerSecond, disk->rowBytes, echo);
+  std::printf(
+      "{\"bench\":\"submit\",\"nodes\":%lld,\"window\":%zu,\"members\":%s,"
+      "\"manager_daemons\":%lld,\"managers\":%s,"
+      "\"limits\":{\"sqlite_tasks_per_s\":%.0f,\"sqlite_commits_per_s\":%.0f,"
+      "\"row_bytes\":%.0f,\"rpc_echo_per_s\":%.0f}}\n",
+      static_cast<long long>(options.nodes), window, members.c_str(),
+      static_cast<long long>(options.managers), managers.c_str(), disk->tasksPerSecond,
+      disk->commitsPerSecond, disk->rowBytes, echo);
   return 0;
 }
 
 }  // namespace
 }  // namespace qgpu::bench
 
-int main(int argc, char** argv) { return qgpu::bench::run(argc, argv); }
+int main(int argc, char** argv) {
+  return qgpu::bench::run(argc, argv);
+}

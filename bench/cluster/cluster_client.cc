@@ -100,9 +100,9 @@ kj::Promise<void> ClusterClient::eraseNext(Work& work, Line& line) {
   if (work.left == 0) return kj::READY_NOW;
   auto request = line.scheduler.deleteRequest();
   request.setTask((*work.ids)[--work.left]);
-  return request.send()
-      .then([](auto) {}, [](kj::Exception&&) {})
-      .then([this, &work, &line]() { return eraseNext(work, line); });
+  return request.send().then([](auto) {}, [](kj::Exception&&) {}).then([this, &work, &line]() {
+    return eraseNext(work, line);
+  });
 }
 
 std::size_t ClusterClient::awaitAlive(std::size_t nodes, std::chrono::seconds patience) {

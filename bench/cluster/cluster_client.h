@@ -4,7 +4,6 @@
 // server that answers at once and does nothing.
 
 #include <capnp/rpc-twoparty.h>
-
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -17,15 +16,15 @@
 namespace qgpu::bench {
 
 struct Submitted {
-  std::vector<std::uint64_t> tasks;   // bound: acknowledged with node, cards and token
-  std::vector<Nanos> latencies;       // from the call to its answer, of those
+  std::vector<std::uint64_t> tasks;  // bound: acknowledged with node, cards and token
+  std::vector<Nanos> latencies;      // from the call to its answer, of those
   std::size_t waiting = 0;
   std::size_t failed = 0;
-  std::string why;                    // of the first that failed
+  std::string why;  // of the first that failed
   Nanos elapsed{0};
 
   double perSecond() const;
-  double millisAt(std::size_t permille);   // of the latencies
+  double millisAt(std::size_t permille);  // of the latencies
 };
 
 // What every bench of a cluster submits: 1 GiB and 1 percent, spread over the nodes.

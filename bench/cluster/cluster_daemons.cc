@@ -32,7 +32,9 @@ int freePort() {
   return 0;
 }
 
-std::string freeAddress() { return "127.0.0.1:" + std::to_string(freePort()); }
+std::string freeAddress() {
+  return "127.0.0.1:" + std::to_string(freePort());
+}
 
 std::vector<std::string> arguments(const std::string& tcp, std::vector<std::string> more) {
   more.insert(more.end(), {"--rpc=" + tcp, "--insecure"});
@@ -77,7 +79,9 @@ bool OwnEtcd::isHere() {
   return ::access("/usr/bin/etcd", X_OK) == 0 || ::access("/usr/local/bin/etcd", X_OK) == 0;
 }
 
-std::string OwnEtcd::store() const { return "--store=etcd:" + joined(clients_); }
+std::string OwnEtcd::store() const {
+  return "--store=etcd:" + joined(clients_);
+}
 
 EtcdUse OwnEtcd::use() const {
   const testing::Finished told =

@@ -39,9 +39,9 @@ struct EtcdUse {
 class OwnEtcd {
  public:
   explicit OwnEtcd(std::size_t members);
-  static bool isHere();            // Debian's etcd-server is installed
-  std::string store() const;       // "--store=etcd:URL,...", of a scheduler
-  EtcdUse use() const;             // of the first of them, by etcdctl
+  static bool isHere();       // Debian's etcd-server is installed
+  std::string store() const;  // "--store=etcd:URL,...", of a scheduler
+  EtcdUse use() const;        // of the first of them, by etcdctl
 
  private:
   std::vector<std::string> clients_;
@@ -53,7 +53,7 @@ class OwnEtcd {
 class OwnManagers {
  public:
   OwnManagers(std::size_t count, const std::string& scheduler);
-  Nanos cpuTime() const;   // of all of them
+  Nanos cpuTime() const;  // of all of them
 
  private:
   std::vector<std::unique_ptr<testing::PrivateDaemon>> managers_;

@@ -5,7 +5,6 @@
 // with what the cluster has.
 
 #include <capnp/rpc-twoparty.h>
-
 #include <cstdint>
 #include <deque>
 #include <functional>

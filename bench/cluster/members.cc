@@ -22,7 +22,7 @@ SchedulerLinkConfig linkConfig(const std::vector<std::string>& addresses, std::u
   SchedulerLinkConfig config;
   config.addresses = addresses;
   config.seed = seed;
-  config.connectDeadline = seconds(30);   // thousands connect at once
+  config.connectDeadline = seconds(30);  // thousands connect at once
   return config;
 }
 

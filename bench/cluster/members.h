@@ -14,12 +14,12 @@ namespace qgpu::bench {
 
 class Members {
  public:
-  static constexpr std::size_t kNodesMax = 20'000;   // three actors each
+  static constexpr std::size_t kNodesMax = 20'000;  // three actors each
 
   // `count` nodes of this shape, named NAME-1 and on, that connect to one of `addresses`
   // ("HOST:PORT" or "unix:PATH") from now on and whenever they lost it.
   Members(std::size_t count, NodeShape shape, std::vector<std::string> addresses);
-  ~Members();   // every connection ends
+  ~Members();  // every connection ends
   Members(const Members&) = delete;
   Members& operator=(const Members&) = delete;
 
@@ -31,7 +31,7 @@ class Members {
 
   NodeCounts counts_;
   Loop loop_;
-  std::thread thread_;   // last
+  std::thread thread_;  // last
 };
 
 }  // namespace qgpu::bench

@@ -29,10 +29,14 @@ void PlainNode::handle(schema::Envelope::Reader message, Turn& turn) {
 void PlainNode::answer(schema::Request::Reader request, Reply reply) {
   reply.setCorr(request.getCorr());
   switch (request.which()) {
-    case schema::Request::INFO: return writeInfo(reply.initInfo());
-    case schema::Request::CARDS: return writeCards(reply);
-    case schema::Request::TASKS: return writeTasks(reply);
-    case schema::Request::PLACE: return place(request.getPlace(), reply);
+    case schema::Request::INFO:
+      return writeInfo(reply.initInfo());
+    case schema::Request::CARDS:
+      return writeCards(reply);
+    case schema::Request::TASKS:
+      return writeTasks(reply);
+    case schema::Request::PLACE:
+      return place(request.getPlace(), reply);
     case schema::Request::CLUSTER_TERM:
       term_ = request.getClusterTerm();
       return reply.setDone("stored");
@@ -43,7 +47,8 @@ void PlainNode::answer(schema::Request::Reader request, Reply reply) {
       if (find(request.getEnd()) != 0) return reply.setDone("ends");
       reply.initFailed().setCode(errorName(ErrorCode::NotFound));
       return;
-    default: return reply.setDone("done");
+    default:
+      return reply.setDone("done");
   }
 }
 
@@ -88,8 +93,10 @@ void PlainNode::standing(const std::string& text) {
   const bool now = text.starts_with("joined");
   if (now == joined_) return;
   joined_ = now;
-  if (now) counts_.joined.fetch_add(1);
-  else counts_.joined.fetch_sub(1);
+  if (now)
+    counts_.joined.fetch_add(1);
+  else
+    counts_.joined.fetch_sub(1);
 }
 
 void PlainNode::writeInfo(schema::NodeInfo::Builder info) const {

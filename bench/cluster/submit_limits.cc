@@ -8,7 +8,7 @@
 namespace qgpu::bench {
 namespace {
 
-constexpr std::size_t kRowsPerTask = 4;   // as assumed, as bound, its audit, an old audit erased
+constexpr std::size_t kRowsPerTask = 4;  // as assumed, as bound, its audit, an old audit erased
 constexpr std::size_t kEchoes = 20'000;
 
 struct Raw {
@@ -21,8 +21,8 @@ Result<Raw> openRaw(const std::string& path) {
   auto db = Sqlite::open(path, nullptr);
   if (!db) return db.error();
   for (const char* setting :
-       {"PRAGMA locking_mode = EXCLUSIVE", "PRAGMA journal_mode = WAL",
-        "PRAGMA synchronous = FULL", "PRAGMA wal_autocheckpoint = 0",
+       {"PRAGMA locking_mode = EXCLUSIVE", "PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL",
+        "PRAGMA wal_autocheckpoint = 0",
         "CREATE TABLE journal (lsn INTEGER PRIMARY KEY, kind INTEGER, id INTEGER, row BLOB, "
         "sum INTEGER)"}) {
     if (Status set = db->exec(setting); !set) return set.error();

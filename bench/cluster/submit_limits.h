@@ -9,9 +9,9 @@
 namespace qgpu::bench {
 
 struct DiskLimits {
-  double tasksPerSecond = 0;     // four rows each, `batch` tasks in a commit with fsync
-  double commitsPerSecond = 0;   // of one row each
-  double rowBytes = 0;           // of a task's row, on the average
+  double tasksPerSecond = 0;    // four rows each, `batch` tasks in a commit with fsync
+  double commitsPerSecond = 0;  // of one row each
+  double rowBytes = 0;          // of a task's row, on the average
 };
 
 // Writes what the database `from` of a scheduler has of tasks into a new one in `folder`.

@@ -30,8 +30,7 @@ bool usableSignal(std::uint32_t signal) {
 
 }  // namespace
 
-GatePort::GatePort(GatePlatform& around, Outlet& outlet, TaskTable& tasks,
-                   GatePortOptions options)
+GatePort::GatePort(GatePlatform& around, Outlet& outlet, TaskTable& tasks, GatePortOptions options)
     : around_(around), outlet_(outlet), tasks_(tasks), options_(options) {}
 
 GatePort::~GatePort() {

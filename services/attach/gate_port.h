@@ -26,7 +26,7 @@ struct GatePortOptions {
   // Between looks at an open gate with work behind it. Its doorbell tells when the last of it
   // ended; a look sees what rings nothing, such as a death.
   Nanos busyEvery = millis(4);
-  Nanos untoldEvery = millis(2);  // beside others, where the end of its work does not ring
+  Nanos untoldEvery = millis(2);   // beside others, where the end of its work does not ring
   Nanos settleFirst = micros(30);  // after a hold; doubles up to settleEvery
   Nanos settleEvery = micros(250);
   Nanos lateAfter = millis(10);  // a hold that takes longer is looked at every lateFirst ...
@@ -56,7 +56,7 @@ struct GatePortCounters {
   std::uint64_t rings = 0;
   std::uint64_t samples = 0;
   std::uint64_t freezeSignals = 0;
-  std::uint64_t freezeFailed = 0;   // signals that could not be sent
+  std::uint64_t freezeFailed = 0;  // signals that could not be sent
   std::uint64_t disarmed = 0;
 };
 

@@ -3,14 +3,15 @@
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
 #include <utility>
 
 #include "services/attach/pages/guest_task.h"
 
 namespace qgpu {
 
-Nanos LoopPlatform::stored(std::uint64_t, const qgpu_gate_page&) { return loop_.now(); }
+Nanos LoopPlatform::stored(std::uint64_t, const qgpu_gate_page&) {
+  return loop_.now();
+}
 
 void LoopPlatform::wake(std::uint64_t, qgpu_gate_page& page, int waiters) {
   ::syscall(SYS_futex, &page.gate, FUTEX_WAKE, waiters, nullptr, nullptr, 0);
@@ -21,11 +22,13 @@ GatePlatform::TimerKey LoopPlatform::at(Nanos when, std::function<void()> work) 
 }
 
 void LoopPlatform::watchBell(GuestTask& task, std::function<void()> rang) {
-  task.gate.bell = loop_.fds().watchEdge(
-      task.pages.doorbellFd(), EPOLLIN, [rang = std::move(rang)](std::uint32_t) { rang(); });
+  task.gate.bell = loop_.fds().watchEdge(task.pages.doorbellFd(), EPOLLIN,
+                                         [rang = std::move(rang)](std::uint32_t) { rang(); });
 }
 
-void LoopPlatform::unwatchBell(GuestTask& task) { task.gate.bell.reset(); }
+void LoopPlatform::unwatchBell(GuestTask& task) {
+  task.gate.bell.reset();
+}
 
 bool LoopPlatform::lives(const GuestProcess& process) {
   return signalProcess(process.pidfd, 0);

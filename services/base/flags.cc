@@ -145,8 +145,7 @@ std::optional<ExitNow> Flags::each(const ReadOne& readOne) const {
   return std::nullopt;
 }
 
-std::optional<ExitNow> Flags::read(int argc, const char* const* argv,
-                                   capnp::StructSchema config) {
+std::optional<ExitNow> Flags::read(int argc, const char* const* argv, capnp::StructSchema config) {
   if (auto exit = readFlags(argc, argv)) return exit;
   const std::string path = at("config").text;
   const bool hasFile = !at("config").origin.empty();
@@ -170,7 +169,8 @@ std::optional<ExitNow> Flags::readFlags(int argc, const char* const* argv) {
     const std::string otherwise = table_[i].otherwise();
     if (!otherwise.empty()) help += " (" + otherwise + ")";
     if (table_[i].value == nullptr) {
-      app.add_flag_callback(dashed, [this, i] { values_[i].text = "true"; }, help);
+      app.add_flag_callback(
+          dashed, [this, i] { values_[i].text = "true"; }, help);
     } else {
       app.add_option(dashed, values_[i].text, help)
           ->type_name(table_[i].value)

@@ -92,7 +92,7 @@ class Flags {
   const char* program_;
   const char* purpose_;
   const char* example_;
-  const char* footer_;   // of the help
+  const char* footer_;  // of the help
   std::span<const FlagRow> table_;
   std::vector<Given> values_;  // one for each entry of the table
 };

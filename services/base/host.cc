@@ -1,7 +1,13 @@
 #include "services/base/host.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <link.h>
 #include <signal.h>
+#include <string_view>
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -10,13 +16,6 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <string_view>
 
 #include "runtime/check.h"
 
@@ -88,8 +87,10 @@ void serveUntilEnded(Loop& loop, Log& log, const std::function<void()>& onSignal
       if (::read(signals, &taken, sizeof taken) != sizeof taken) return;
       log.info("stops", {{"signal", taken.ssi_signo}});
       tellServiceManager("STOPPING=1");
-      if (onSignal) onSignal();
-      else loop.stop();
+      if (onSignal)
+        onSignal();
+      else
+        loop.stop();
     });
     tellServiceManager("READY=1");
     loop.run();

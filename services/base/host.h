@@ -30,8 +30,8 @@ void raiseDescriptorLimit();
 
 // What this machine has in all, whoever uses it.
 struct HostRoom {
-  std::int64_t cpuMilli = 0;   // thousandths of a core, those that are online
-  Bytes mem{0};                // as MemTotal of /proc/meminfo
+  std::int64_t cpuMilli = 0;  // thousandths of a core, those that are online
+  Bytes mem{0};               // as MemTotal of /proc/meminfo
 };
 HostRoom hostRoom();
 

@@ -14,7 +14,9 @@ static_assert(kJsonPadding >= simdjson::SIMDJSON_PADDING);
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-bool isContinuation(unsigned char byte) { return (byte & 0xC0U) == 0x80U; }
+bool isContinuation(unsigned char byte) {
+  return (byte & 0xC0U) == 0x80U;
+}
 
 // Length of the well-formed UTF-8 sequence at the start of `text`, 0 where there is none.
 std::size_t utf8Length(std::string_view text) {
@@ -48,17 +50,30 @@ bool isPlain(char c) {
   const auto byte = static_cast<unsigned char>(c);
   return byte >= 0x20 && byte != 0x7F && c != '"' && c != '\\';
 }
-bool isPlainAscii(char c) { return isPlain(c) && static_cast<unsigned char>(c) < 0x80; }
+bool isPlainAscii(char c) {
+  return isPlain(c) && static_cast<unsigned char>(c) < 0x80;
+}
 
 void appendEscaped(std::string& out, char c) {
   constexpr char kHex[] = "0123456789abcdef";
   switch (c) {
-    case '"': out += "\\\""; return;
-    case '\\': out += "\\\\"; return;
-    case '\n': out += "\\n"; return;
-    case '\r': out += "\\r"; return;
-    case '\t': out += "\\t"; return;
-    default: break;
+    case '"':
+      out += "\\\"";
+      return;
+    case '\\':
+      out += "\\\\";
+      return;
+    case '\n':
+      out += "\\n";
+      return;
+    case '\r':
+      out += "\\r";
+      return;
+    case '\t':
+      out += "\\t";
+      return;
+    default:
+      break;
   }
   const auto byte = static_cast<unsigned char>(c);
   out += "\\u00";

@@ -7,6 +7,8 @@
 
 namespace qgpu {
 
-inline kj::Duration toKj(Nanos time) { return time.value * kj::NANOSECONDS; }
+inline kj::Duration toKj(Nanos time) {
+  return time.value * kj::NANOSECONDS;
+}
 
 }  // namespace qgpu

@@ -10,7 +10,9 @@ namespace qgpu {
 namespace {
 
 // Stands in a label value as it is.
-bool isPlain(char c) { return c >= ' ' && c < 0x7f && c != '"' && c != '\\'; }
+bool isPlain(char c) {
+  return c >= ' ' && c < 0x7f && c != '"' && c != '\\';
+}
 
 }  // namespace
 
@@ -27,10 +29,17 @@ std::string escapeLabel(std::string_view text) {
   std::string out;
   for (const char c : toUtf8(text)) {
     switch (c) {
-      case '\\': out += "\\\\"; break;
-      case '"': out += "\\\""; break;
-      case '\n': out += "\\n"; break;
-      default: out += c;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      default:
+        out += c;
     }
   }
   return out;

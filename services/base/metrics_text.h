@@ -14,7 +14,9 @@ namespace qgpu {
 using Labels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
 
 std::string secondsText(std::uint64_t ns);
-inline std::string countText(std::uint64_t n) { return std::to_string(n); }
+inline std::string countText(std::uint64_t n) {
+  return std::to_string(n);
+}
 
 // `text` as it stands between the quotes of a label value.
 std::string escapeLabel(std::string_view text);

@@ -1,10 +1,9 @@
 #include "services/base/platform.h"
 
-#include <malloc.h>
-#include <unistd.h>
-
 #include <array>
 #include <cstdlib>
+#include <malloc.h>
+#include <unistd.h>
 
 namespace qgpu {
 namespace {
@@ -19,8 +18,12 @@ std::string environment(const char* name) {
 Platform Platform::ofThisProcess() {
   std::array<char, 256> name = {};
   static_cast<void>(::gethostname(name.data(), name.size() - 1));
-  return {::geteuid(), name.data(), environment("HOME"), environment("XDG_RUNTIME_DIR"),
-          environment("XDG_STATE_HOME"), environment("PORT")};
+  return {::geteuid(),
+          name.data(),
+          environment("HOME"),
+          environment("XDG_RUNTIME_DIR"),
+          environment("XDG_STATE_HOME"),
+          environment("PORT")};
 }
 
 void keepFreedMemory() {

@@ -1,21 +1,20 @@
 #include "services/base/process.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <string_view>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace qgpu {
 namespace {
 
-constexpr std::size_t kThreadsMax = 4096;   // of one process that are looked at
+constexpr std::size_t kThreadsMax = 4096;  // of one process that are looked at
 constexpr std::size_t kStatBytes = 1024;
 
 // The beginning of a file of /proc as a string, or an empty one.

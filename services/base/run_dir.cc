@@ -1,13 +1,12 @@
 #include "services/base/run_dir.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <utility>
 
 namespace qgpu {
@@ -34,7 +33,7 @@ Result<RunDir> RunDir::claim(const std::string& path, const std::string& daemon)
     return fail(ErrorCode::NotFound, "there is no folder " + missing + " for the run dir " + path +
                                          "; make it, or choose another with --run-dir");
   }
-  if (made) ::chmod(path.c_str(), 0755);   // whatever the umask says
+  if (made) ::chmod(path.c_str(), 0755);  // whatever the umask says
   if (error) {
     return fail(ErrorCode::Unavailable, "can't make the run dir " + path + ": " + error.message() +
                                             "; choose another with --run-dir");

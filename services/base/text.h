@@ -11,8 +11,12 @@
 
 namespace qgpu {
 
-inline std::string_view view(kj::StringPtr text) { return {text.begin(), text.size()}; }
-inline kj::StringPtr ptr(const std::string& text) { return {text.c_str(), text.size()}; }
+inline std::string_view view(kj::StringPtr text) {
+  return {text.begin(), text.size()};
+}
+inline kj::StringPtr ptr(const std::string& text) {
+  return {text.c_str(), text.size()};
+}
 
 // A whole unsigned decimal number and nothing else.
 inline std::optional<std::uint64_t> parseUint(std::string_view text) {

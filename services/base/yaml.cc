@@ -185,10 +185,18 @@ bool isPlainText(std::string_view text) {
 YamlWriter::YamlWriter() : out_(std::make_unique<YAML::Emitter>()) {}
 YamlWriter::~YamlWriter() = default;
 
-YamlWriter& YamlWriter::beginObject() { return put(YAML::BeginMap); }
-YamlWriter& YamlWriter::endObject() { return put(YAML::EndMap); }
-YamlWriter& YamlWriter::beginArray() { return put(YAML::BeginSeq); }
-YamlWriter& YamlWriter::endArray() { return put(YAML::EndSeq); }
+YamlWriter& YamlWriter::beginObject() {
+  return put(YAML::BeginMap);
+}
+YamlWriter& YamlWriter::endObject() {
+  return put(YAML::EndMap);
+}
+YamlWriter& YamlWriter::beginArray() {
+  return put(YAML::BeginSeq);
+}
+YamlWriter& YamlWriter::endArray() {
+  return put(YAML::EndSeq);
+}
 
 YamlWriter& YamlWriter::key(std::string_view name) {
   put(YAML::Key).string(name);
@@ -200,13 +208,25 @@ YamlWriter& YamlWriter::string(std::string_view text) {
   return put(std::string(text));
 }
 
-YamlWriter& YamlWriter::number(std::int64_t n) { return put(JsonWriter().number(n).text()); }
-YamlWriter& YamlWriter::number(std::uint64_t n) { return put(JsonWriter().number(n).text()); }
-YamlWriter& YamlWriter::real(double n) { return put(JsonWriter().real(n).text()); }
-YamlWriter& YamlWriter::boolean(bool b) { return put(b ? "true" : "false"); }
-YamlWriter& YamlWriter::null() { return put(YAML::Null); }
+YamlWriter& YamlWriter::number(std::int64_t n) {
+  return put(JsonWriter().number(n).text());
+}
+YamlWriter& YamlWriter::number(std::uint64_t n) {
+  return put(JsonWriter().number(n).text());
+}
+YamlWriter& YamlWriter::real(double n) {
+  return put(JsonWriter().real(n).text());
+}
+YamlWriter& YamlWriter::boolean(bool b) {
+  return put(b ? "true" : "false");
+}
+YamlWriter& YamlWriter::null() {
+  return put(YAML::Null);
+}
 
-std::string YamlWriter::text() const { return std::string(out_->c_str()) + "\n"; }
+std::string YamlWriter::text() const {
+  return std::string(out_->c_str()) + "\n";
+}
 
 template <typename What>
 YamlWriter& YamlWriter::put(const What& what) {

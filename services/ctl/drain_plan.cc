@@ -24,8 +24,8 @@ Document planNodeDrain(std::string_view word, Value tasks, Value cards) {
   const std::vector<Value> all = listOf(cards, "cards");
   const auto card = std::ranges::find_if(all, [&](Value one) { return isCalled(word, one); });
   if (card == all.end()) {
-    writeError(plan, fail(ErrorCode::NotFound, "no card '" + std::string(word) +
-                                                   "' here: `qgpuctl cards` lists them"));
+    writeError(plan, fail(ErrorCode::NotFound,
+                          "no card '" + std::string(word) + "' here: `qgpuctl cards` lists them"));
     return plan;
   }
   const std::string id = textOf(*card, "id");

@@ -100,8 +100,8 @@ Document explainOnNode(std::uint64_t id, const NodeLook& before, const NodeLook&
   const std::optional<Value> task = taskOf(now, id);
   const std::optional<Value> card = task ? cardOf(now, *task) : std::nullopt;
   if (!card) {
-    writeError(told, fail(ErrorCode::NotFound, "no task " + std::to_string(id) +
-                                                   " here: `qgpuctl tasks` lists them"));
+    writeError(told, fail(ErrorCode::NotFound,
+                          "no task " + std::to_string(id) + " here: `qgpuctl tasks` lists them"));
     return told;
   }
   const std::string node = textOf(*card, "node");

@@ -295,8 +295,7 @@ class Parser {
     if (option == nullptr || option->get_items_expected_max() == 0) {
       return name + " takes no value: leave it out";
     }
-    return name + " needs one value, " + option->get_type_name() + ": " +
-           option->get_description();
+    return name + " needs one value, " + option->get_type_name() + ": " + option->get_description();
   }
 
   // True for an option of qgpuctl, or of the command at hand, whose value is the next argument.
@@ -687,9 +686,7 @@ class Parser {
     const CommandRow& save = commandRow("snapshot-save");
     const auto add = [&](const char* name, std::string_view what, Action action) {
       CLI::App* one = sub->add_subcommand(name, std::string(what));
-      one->add_option("FILE", options_.file, "where it is, or is to be")
-          ->required()
-          ->type_name("");
+      one->add_option("FILE", options_.file, "where it is, or is to be")->required()->type_name("");
       one->callback([this, action, &save] { choose(action, save, Daemon::Either); });
     };
     add("save", save.what, Action::SnapshotSave);
@@ -755,9 +752,9 @@ class Parser {
   }
 
   void addProve() {
-    CLI::App* sub = addCommand(
-        "prove", "measures what holds on a card, and writes a report that can be signed",
-        Daemon::Manager);
+    CLI::App* sub =
+        addCommand("prove", "measures what holds on a card, and writes a report that can be signed",
+                   Daemon::Manager);
     prove::ProveOptions& prove = options_.prove;
     sub->add_option("--card", prove.card, "id, index or short name (default: the first)")
         ->check(oneWord())
@@ -819,8 +816,8 @@ class Parser {
 
   // Asks no daemon of this machine, which may have none yet.
   void addJoin() {
-    CLI::App* sub = addCommand("join", "makes this machine a node of a cluster, by a token",
-                               Daemon::Scheduler);
+    CLI::App* sub =
+        addCommand("join", "makes this machine a node of a cluster, by a token", Daemon::Scheduler);
     JoinOptions& join = options_.join;
     sub->add_option("SCHEDULER", join.door, "HOST:PORT, as `token create` said it there")
         ->required()

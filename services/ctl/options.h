@@ -100,8 +100,8 @@ struct EventOptions {
 };
 
 struct Options {
-  std::string socket;  // of the daemon that is meant; empty where `server` is not
-  std::string server;  // of schedulers, as parseDialList() takes them
+  std::string socket;      // of the daemon that is meant; empty where `server` is not
+  std::string server;      // of schedulers, as parseDialList() takes them
   std::string nodeSocket;  // of a run: the admin socket of this machine's manager
   TlsOptions tls;
   Daemon daemon = Daemon::Either;

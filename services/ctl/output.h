@@ -11,7 +11,9 @@ namespace qgpu::ctl {
 enum class Output : std::uint8_t { Table, Wide, Json, Yaml, Name, Env };
 
 // For people; the others are for programs.
-inline bool isTable(Output output) { return output == Output::Table || output == Output::Wide; }
+inline bool isTable(Output output) {
+  return output == Output::Table || output == Output::Wide;
+}
 
 // A document for programs, as JSON or YAML.
 std::string documentOf(Value document, Output output);

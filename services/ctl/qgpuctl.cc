@@ -34,15 +34,17 @@
 namespace qgpu::ctl {
 namespace {
 
-int exitWith(Exit code) { return static_cast<int>(code); }
+int exitWith(Exit code) {
+  return static_cast<int>(code);
+}
 
 constexpr Nanos kLimit = seconds(10);
 constexpr Nanos kSnapshotLimit = seconds(120);  // of all that a large cluster has
-constexpr Nanos kNamesLimit = millis(500);     // somebody waits who pressed a key
+constexpr Nanos kNamesLimit = millis(500);      // somebody waits who pressed a key
 
 int noDaemon(const Error& error, const Options& options) {
   std::fprintf(stderr, "qgpuctl: %s\n", error.message.c_str());
-  if (error.code == ErrorCode::InvalidArgument) return exitWith(Exit::Usage);   // an address
+  if (error.code == ErrorCode::InvalidArgument) return exitWith(Exit::Usage);  // an address
   if (options.server.empty()) {
     std::fprintf(stderr, "qgpuctl: start one: %s\n", startLine(options.socket).c_str());
   }
@@ -55,10 +57,10 @@ Nanos limitOf(const Options& options) {
 
 // Whom the command may have been meant for instead; empty where nothing speaks for it.
 std::string otherDaemon(const Error& error, const Options& options) {
-  const bool target = options.command == "cordon" || options.command == "uncordon" ||
-                      options.command == "drain";
-  const bool node = options.daemon != Daemon::Scheduler &&
-                    !options.socket.ends_with("scheduler.sock");
+  const bool target =
+      options.command == "cordon" || options.command == "uncordon" || options.command == "drain";
+  const bool node =
+      options.daemon != Daemon::Scheduler && !options.socket.ends_with("scheduler.sock");
   if (target && node && error.code == ErrorCode::NotFound) {
     return "a card of this node was looked for; of a cluster: --cluster, or --server ADDR";
   }
@@ -261,14 +263,14 @@ Result<Answer> allEvents(Asker& asker, EventFilter& filter, std::uint64_t& since
 // Over restarts of the daemon too: from the newest event that was shown.
 int follow(const Options& options, EventFilter& filter, const Style& style, std::uint64_t last) {
   Backoff backoff = newBackoff();
-  bool lost = false;   // and said so
+  bool lost = false;  // and said so
   while (true) {
     auto asker = reach(options);
     Result<Answer> line =
         asker ? (*asker)->ask(askFor("watch", std::to_string(last)), kLimit) : asker.error();
     for (; line; line = (*asker)->nextLine(kNever)) {
       const Status& said = line->status();
-      if (!said && said.error().code == ErrorCode::Overloaded) break;   // we were too slow
+      if (!said && said.error().code == ErrorCode::Overloaded) break;  // we were too slow
       if (!said) return refused(said.error(), options);
       backoff.reset();
       lost = false;
@@ -321,8 +323,7 @@ int doctor(const Options& options) {
                                 : documentOf(doctorJson(diagnosis), options.output));
   const std::string& bundle = options.doctor.bundle;
   if (!bundle.empty()) {
-    const Status written =
-        writeReport(bundle, reportOf(options.doctor, diagnosis, QGPU_VERSION));
+    const Status written = writeReport(bundle, reportOf(options.doctor, diagnosis, QGPU_VERSION));
     if (!written) {
       std::fprintf(stderr, "qgpuctl: %s\n", printable(written.error().message).c_str());
       return exitWith(Exit::Refused);
@@ -458,26 +459,40 @@ int act(const Options& options) {
       const Result<Answer> answer = askByName(**asker, options.ask, limitOf(options));
       return show(answer, options, answer ? styleOf(**asker, options) : Style{});
     }
-    case Action::Submit: return submit(options);
-    case Action::Events: return events(options);
+    case Action::Submit:
+      return submit(options);
+    case Action::Events:
+      return events(options);
     case Action::Explain:
       return explain(options);
     case Action::Drain:
       return drain(options);
-    case Action::Top: return top(options);
-    case Action::TraceRecord: return recordTrace(options);
-    case Action::TraceFollow: return followTrace(options);
-    case Action::Timeline: return timeline(options);
+    case Action::Top:
+      return top(options);
+    case Action::TraceRecord:
+      return recordTrace(options);
+    case Action::TraceFollow:
+      return followTrace(options);
+    case Action::Timeline:
+      return timeline(options);
     case Action::Run:
       return options.daemon == Daemon::Scheduler ? runInCluster(options) : run(options);
-    case Action::Doctor: return doctor(options);
-    case Action::Prove: return prove(options);
-    case Action::Certs: return certs(options);
-    case Action::Join: return join(options);
-    case Action::SnapshotSave: return saveSnapshot(options);
-    case Action::SnapshotShow: return showSnapshotFile(options);
-    case Action::Complete: return complete(options.completion);
-    case Action::Version: return print("qgpuctl " QGPU_VERSION "\n");
+    case Action::Doctor:
+      return doctor(options);
+    case Action::Prove:
+      return prove(options);
+    case Action::Certs:
+      return certs(options);
+    case Action::Join:
+      return join(options);
+    case Action::SnapshotSave:
+      return saveSnapshot(options);
+    case Action::SnapshotShow:
+      return showSnapshotFile(options);
+    case Action::Complete:
+      return complete(options.completion);
+    case Action::Version:
+      return print("qgpuctl " QGPU_VERSION "\n");
   }
   return exitWith(Exit::Usage);
 }

@@ -79,8 +79,9 @@ void awaitJoin(Client& client) {
     const std::string standing = joining(client);
     if (standing.empty()) return;
     if (!std::exchange(told, true)) {
-      std::fprintf(stderr, "qgpuctl: the manager has not joined its scheduler yet (%s): waiting up "
-                           "to %d s\n",
+      std::fprintf(stderr,
+                   "qgpuctl: the manager has not joined its scheduler yet (%s): waiting up "
+                   "to %d s\n",
                    printable(standing).c_str(), static_cast<int>(kJoinLimit / seconds(1)));
     }
     ::usleep(kJoinPauseMs * 1000);
@@ -199,14 +200,18 @@ std::string helpFor(const Error& error) {
              "shows what is free";
     case ErrorCode::Infeasible:
       return "no card here is big enough: ask for less --memory, --core or --cards";
-    case ErrorCode::Cordoned: return "`qgpuctl uncordon CARD`, or choose another --card";
+    case ErrorCode::Cordoned:
+      return "`qgpuctl uncordon CARD`, or choose another --card";
     case ErrorCode::Conflict:
       return "a card holds ordinary tasks, or online and offline ones: choose another --card or "
              "--class";
-    case ErrorCode::NotFound: return "`qgpuctl cards` lists the cards";
+    case ErrorCode::NotFound:
+      return "`qgpuctl cards` lists the cards";
     case ErrorCode::Overloaded:
-    case ErrorCode::Unavailable: return "try again in a moment; `qgpuctl status` says how it is";
-    default: return "`qgpuctl run --help` shows how it is used";
+    case ErrorCode::Unavailable:
+      return "try again in a moment; `qgpuctl status` says how it is";
+    default:
+      return "`qgpuctl run --help` shows how it is used";
   }
 }
 
@@ -325,8 +330,8 @@ int run(const Options& options) {
 
 ChildWaiter::ChildWaiter() {
   ::sigemptyset(&caught_);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP,
-                           SIGCONT}) {
+  for (const int signal :
+       {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT}) {
     // One that was ignored from the start, as by nohup, stays ignored for us and for CMD.
     struct sigaction now {};
     ::sigaction(signal, nullptr, &now);
@@ -339,9 +344,13 @@ ChildWaiter::ChildWaiter() {
   ::sigprocmask(SIG_BLOCK, &caught_, &before_);
 }
 
-ChildWaiter::~ChildWaiter() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+ChildWaiter::~ChildWaiter() {
+  ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+}
 
-void ChildWaiter::release() const { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+void ChildWaiter::release() const {
+  ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+}
 
 int ChildWaiter::wait(pid_t child) {
   int status = 0;

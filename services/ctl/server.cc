@@ -21,16 +21,18 @@ namespace qgpu::ctl {
 namespace {
 
 constexpr Nanos kConnectLimit = seconds(10);
-constexpr Nanos kMoveLimit = seconds(10);     // in which another scheduler acts
+constexpr Nanos kMoveLimit = seconds(10);  // in which another scheduler acts
 constexpr unsigned kMovePauseUs = 200'000;
 constexpr std::uint64_t kAnswerWords = kAnswerMax / 8;
 constexpr int kNestingMax = 32;
-constexpr std::size_t kAheadMax = 64;   // events taken before they are asked for
+constexpr std::size_t kAheadMax = 64;  // events taken before they are asked for
 
 using Calls = schema::Scheduler::Client;
 using Answered = capnp::Response<schema::Scheduler::AskResults>;
 
-capnp::ReaderOptions readerOptions() { return {kAnswerWords, kNestingMax}; }
+capnp::ReaderOptions readerOptions() {
+  return {kAnswerWords, kNestingMax};
+}
 
 // What a watch brought and nobody took yet.
 class Lines {
@@ -125,24 +127,27 @@ Status Server::Connection::wait(kj::Promise<void> promise, Nanos limit) {
 
 Status Server::Connection::open() {
   kj::Maybe<kj::TlsContext&> secured;
-  KJ_IF_MAYBE(context, tls) { secured = **context; }
+  KJ_IF_MAYBE (context, tls) {
+    secured = **context;
+  }
   std::string why;
-  auto connected = kj::evalNow([&]() {
-                     return dial(io.provider->getNetwork(), address, secured,
-                                 {io.provider->getTimer()});
-                   }).then([this](kj::Own<kj::AsyncIoStream> got) { stream = kj::mv(got); },
-                           [&](kj::Exception&& e) { why = std::string(view(e.getDescription())); });
+  auto connected =
+      kj::evalNow([&]() {
+        return dial(io.provider->getNetwork(), address, secured, {io.provider->getTimer()});
+      })
+          .then([this](kj::Own<kj::AsyncIoStream> got) { stream = kj::mv(got); },
+                [&](kj::Exception&& e) { why = std::string(view(e.getDescription())); });
   Status status = wait(kj::mv(connected), kConnectLimit);
   if (stream.get() == nullptr) {
-    return fail(ErrorCode::Unavailable,
-                "no scheduler answers at " + address + " (" +
-                    (why.empty() ? status ? "no answer" : status.error().message
-                                 : tlsExplained(why)) + ")");
+    return fail(
+        ErrorCode::Unavailable,
+        "no scheduler answers at " + address + " (" +
+            (why.empty() ? status ? "no answer" : status.error().message : tlsExplained(why)) +
+            ")");
   }
   network = kj::heap<capnp::TwoPartyVatNetwork>(*stream, capnp::rpc::twoparty::Side::CLIENT,
                                                 readerOptions());
-  system = kj::heap<capnp::RpcSystem<capnp::rpc::twoparty::VatId>>(
-      capnp::makeRpcClient(*network));
+  system = kj::heap<capnp::RpcSystem<capnp::rpc::twoparty::VatId>>(capnp::makeRpcClient(*network));
   capnp::MallocMessageBuilder message;
   auto id = message.initRoot<capnp::rpc::twoparty::VatId>();
   id.setSide(capnp::rpc::twoparty::Side::SERVER);
@@ -171,7 +176,9 @@ Result<Answer> Server::Connection::failed(const Error& error) {
 
 Server::Server(std::vector<std::string> addresses, const TlsOptions& options)
     : addresses_(std::move(addresses)), options_(options) {}
-Server::~Server() { leave(); }
+Server::~Server() {
+  leave();
+}
 
 void Server::leave() {
   if (connection_ == nullptr) return;
@@ -275,9 +282,9 @@ Result<Answer> Server::nextLine(Nanos limit) {
   if (c.lines.empty()) {
     const Status status = c.wait(c.lines.arrival().exclusiveJoin(c.network->onDisconnect()), limit);
     if (c.lines.empty()) {
-      return fail(ErrorCode::Unavailable, "the scheduler at " + c.address +
-                                              (status ? " closed the connection"
-                                                      : " does not answer"));
+      return fail(ErrorCode::Unavailable,
+                  "the scheduler at " + c.address +
+                      (status ? " closed the connection" : " does not answer"));
     }
   }
   return Answer(c.lines.take());

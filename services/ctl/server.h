@@ -17,8 +17,7 @@ class Server final : public Asker {
   // answers, over TLS where certificates are given. One server at a time in a thread, because it
   // brings KJ's event loop; it watches and answers over the same connection. InvalidArgument: an
   // address or certificate that is none; Unavailable: nobody answers there.
-  static Result<std::unique_ptr<Server>> connect(const std::string& address,
-                                                 const TlsOptions& tls);
+  static Result<std::unique_ptr<Server>> connect(const std::string& address, const TlsOptions& tls);
   ~Server() override;
 
   // Of a scheduler that stands by the one that acts is asked, and where none does or it is lost on
@@ -39,7 +38,7 @@ class Server final : public Asker {
 
   const std::vector<std::string> addresses_;
   const TlsOptions options_;
-  std::unique_ptr<Connection> connection_;   // keeps KJ out of this header
+  std::unique_ptr<Connection> connection_;  // keeps KJ out of this header
 };
 
 // Whom a command asks; connected later where it is a socket.

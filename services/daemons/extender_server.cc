@@ -3,8 +3,8 @@
 namespace qgpu {
 
 ExtenderServer::ExtenderServer(std::vector<HttpRoute> routes, HttpLimits limits,
-                           const std::string& folder, kj::LowLevelAsyncIoProvider& io,
-                           kj::Timer& timer, TcpListener listener, Log& log, Nanos lookEvery)
+                               const std::string& folder, kj::LowLevelAsyncIoProvider& io,
+                               kj::Timer& timer, TcpListener listener, Log& log, Nanos lookEvery)
     : log_(log),
       tls_({folder + "/tls.crt", folder + "/tls.key", folder + "/ca.crt"}),
       http_(std::move(routes), limits, io, timer, std::move(listener), tls_.now()) {

@@ -19,8 +19,8 @@ class ExtenderServer final {
  public:
   // `io`, `timer` and `log` outlive the server, which serves until it is destroyed.
   ExtenderServer(std::vector<HttpRoute> routes, HttpLimits limits, const std::string& folder,
-               kj::LowLevelAsyncIoProvider& io, kj::Timer& timer, TcpListener listener, Log& log,
-               Nanos lookEvery = LiveTls::kLookEvery);
+                 kj::LowLevelAsyncIoProvider& io, kj::Timer& timer, TcpListener listener, Log& log,
+                 Nanos lookEvery = LiveTls::kLookEvery);
 
   const std::string& address() const { return http_.address(); }
   bool opened() const { return tls_.opened(); }

@@ -36,7 +36,7 @@ class Manager {
   struct Parts;
   explicit Manager(std::unique_ptr<Parts> parts);
 
-  std::unique_ptr<Parts> parts_;   // keeps KJ, SQLite and the loops out of this header
+  std::unique_ptr<Parts> parts_;  // keeps KJ, SQLite and the loops out of this header
 };
 
 }  // namespace qgpu

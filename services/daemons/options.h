@@ -14,11 +14,11 @@
 #include "runtime/units.h"
 #include "schema/types.capnp.h"
 #include "services/base/flags.h"
-#include "services/daemons/log_format.h"
 #include "services/base/net/tls.h"
 #include "services/base/platform.h"
 #include "services/cards/cards.h"
 #include "services/cards/device_nodes.h"
+#include "services/daemons/log_format.h"
 #include "services/kubernetes/pods/pod_rules.h"
 #include "services/web/web_options.h"
 

@@ -13,8 +13,8 @@
 #include "schema/config.capnp.h"
 #include "services/base/flags.h"
 #include "services/base/host.h"
-#include "services/daemons/log_format.h"
 #include "services/base/platform.h"
+#include "services/daemons/log_format.h"
 #include "services/kubernetes/claim_plugin/claim_plugin.h"
 #include "services/kubernetes/device_plugin/cdi_spec.h"
 #include "services/kubernetes/device_plugin/plugin.h"
@@ -24,20 +24,19 @@ namespace qgpu {
 namespace {
 
 constexpr std::array kFlags = {
-    FlagRow{"manager", "PATH", "RPC socket of this node's manager", nullptr,
-              "RUN_DIR/manager.rpc"},
+    FlagRow{"manager", "PATH", "RPC socket of this node's manager", nullptr, "RUN_DIR/manager.rpc"},
     FlagRow{"nodename", "NAME", "of the node, as the API server knows it", nullptr, "host name"},
     FlagRow{"kubelet-dir", "DIR", "kubelet's folder", kKubeletDir},
     FlagRow{"run-dir", "DIR", "folder of the manager's sockets, the same for the host"},
     FlagRow{"files-dir", "DIR", "folder of libraries that containers map", nullptr,
-              "RUN_DIR/kubelet-files"},
+            "RUN_DIR/kubelet-files"},
     FlagRow{"host-prefix", "DIR", "where the host's root lies for this process", nullptr, "none"},
     FlagRow{"resource-prefix", "NAME", "before '/' in names of resources", kResourcePrefix},
     FlagRow{"memory-unit", "UNIT", "of qgpu-memory: GiB or MiB", "GiB"},
     FlagRow{"library", "FILE", "libqgpu.so for containers", nullptr, "none"},
     FlagRow{"cdi", "WHERE",
-              "name a CDI device to kubelet 1.29 or later: off, on or a folder; claims always do",
-              "off"},
+            "name a CDI device to kubelet 1.29 or later: off, on or a folder; claims always do",
+            "off"},
     FlagRow{"reconcile", "TIME", "between looks at what kubelet lists", "2s"},
     FlagRow{"gone-after", "TIME", "a container that is not listed for so long is over", "6s"},
     FlagRow{"settle", "TIME", "after a start of kubelet in which nothing is over", "30s"},
@@ -131,9 +130,7 @@ int main(int argc, const char* const* argv) {
   ClaimPlugin claims(loop, kj.io().getNetwork(), kj.timer(), log, claimsOf(options));
   plugin.start();
   claims.start();
-  serveUntilEnded(loop, log, [&] {
-    plugin.stop([&] { claims.stop([&loop] { loop.stop(); }); });
-  });
+  serveUntilEnded(loop, log, [&] { plugin.stop([&] { claims.stop([&loop] { loop.stop(); }); }); });
   return static_cast<int>(ExitCode::Ok);
 }
 

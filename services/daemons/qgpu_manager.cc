@@ -5,8 +5,8 @@
 #include <variant>
 
 #include "runtime/log.h"
-#include "services/daemons/log_format.h"
 #include "services/cards/cards.h"
+#include "services/daemons/log_format.h"
 #include "services/daemons/manager.h"
 #include "services/daemons/options.h"
 #include "services/daemons/restore.h"

@@ -29,8 +29,7 @@ int restore(const SchedulerDaemonOptions& options) {
   const Status done = options.etcd ? restoreEtcd(*copy, *options.etcd, options.hostname)
                                    : restoreFile(*copy, options.dbfile);
   if (!done) return refuse(done.error());
-  const std::string where =
-      options.etcd ? "etcd below " + options.etcd->prefix : options.dbfile;
+  const std::string where = options.etcd ? "etcd below " + options.etcd->prefix : options.dbfile;
   std::fputs(restored(*copy, where).c_str(), stdout);
   return static_cast<int>(ExitCode::Ok);
 }

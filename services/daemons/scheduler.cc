@@ -353,8 +353,7 @@ void Scheduler::Parts::record(SchedulerOptions& decides, const std::string& host
   const std::uint64_t seed = randomWord();
   recorder.emplace(actors, *recording, seed, decides.unixMsAtZero);
   decides.unixMsAtZero = recorder->date();
-  const RecordedLife life{QGPU_VERSION, buildId(), host,  unixMsNow(),
-                          seed,         schedulerId, {linksId}};
+  const RecordedLife life{QGPU_VERSION, buildId(), host, unixMsNow(), seed, schedulerId, {linksId}};
   const auto stopped = [this](const std::string& why) {
     loop.post([this, why] { log.warn("recording-stopped", {{"why", why}}); });
   };
@@ -444,8 +443,8 @@ void Scheduler::Parts::followCertificates() {
 void Scheduler::Parts::serveHttp(const SchedulerDaemonOptions& options, TcpListeners remote) {
   pages.emplace(*actor, [this]() {
     return links->metrics() + (extender ? extender->metrics() : "") +
-           (bridge ? bridge->metrics() : "") +
-           (writer ? eventMetrics(*writer) : "") + (tls ? tls->metrics() : "");
+           (bridge ? bridge->metrics() : "") + (writer ? eventMetrics(*writer) : "") +
+           (tls ? tls->metrics() : "");
   });
   if (!acting) extender.emplace(*actor, *scheduler, kj->timer(), options.pods, randomWord());
   const auto storage = [this]() -> kj::Promise<Result<std::string>> {
@@ -580,7 +579,7 @@ void Scheduler::Parts::close() {
   system.stop();
   journal.reset();
   recording.reset();  // with the last turn
-  seat.reset();  // after the last change is stored: another one acts at once
+  seat.reset();       // after the last change is stored: another one acts at once
   rpcStays = nullptr;
   etcd.reset();
   traces->stop();

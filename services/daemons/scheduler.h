@@ -29,7 +29,7 @@ class Scheduler {
   struct Parts;
   explicit Scheduler(std::unique_ptr<Parts> parts);
 
-  std::unique_ptr<Parts> parts_;   // keeps KJ, SQLite and the loop out of this header
+  std::unique_ptr<Parts> parts_;  // keeps KJ, SQLite and the loop out of this header
 };
 
 }  // namespace qgpu

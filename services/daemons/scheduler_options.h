@@ -12,8 +12,8 @@
 #include "runtime/units.h"
 #include "schema/cluster.capnp.h"
 #include "services/base/flags.h"
-#include "services/daemons/log_format.h"
 #include "services/base/platform.h"
+#include "services/daemons/log_format.h"
 #include "services/etcd/etcd_options.h"
 #include "services/kubernetes/pods/pod_rules.h"
 #include "services/web/web_options.h"
@@ -32,8 +32,8 @@ struct SchedulerDaemonOptions {
   std::string replay;               // a recording, or a folder of them, to replay, and end
   std::int64_t untilUnixMs = std::numeric_limits<std::int64_t>::max();
   std::uint64_t explain = 0;  // the task that is asked about then; 0: none
-  bool rebuild = false;             // where it is empty, it was lost
-  std::string advertise;            // HOST:PORT at which others reach `rpc`; empty: as `rpc` says
+  bool rebuild = false;       // where it is empty, it was lost
+  std::string advertise;      // HOST:PORT at which others reach `rpc`; empty: as `rpc` says
   std::string runDir;
   std::string http;                                 // HOST:PORT, port 0: any free one
   std::string rpc;                                  // HOST:PORT, or empty: none

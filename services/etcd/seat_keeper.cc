@@ -47,7 +47,9 @@ void SeatKeeper::ended(std::string identity) {
   wake_.notify_all();
 }
 
-bool SeatKeeper::holds() const { return rounds_.holds(bootNow()); }
+bool SeatKeeper::holds() const {
+  return rounds_.holds(bootNow());
+}
 
 void SeatKeeper::run() {
   while (true) {

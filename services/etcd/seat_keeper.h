@@ -48,7 +48,7 @@ class SeatKeeper {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;
-  std::optional<std::string> ended_;  // what the next round is told
+  std::optional<std::string> ended_;     // what the next round is told
   std::atomic<std::uint64_t> turns_{0};  // odd while a round is under way
   // Last: they use all of the above.
   std::thread thread_, watcher_;

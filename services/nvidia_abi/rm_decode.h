@@ -9,16 +9,16 @@
 namespace qgpu::rm {
 
 enum class Verb : std::uint8_t {
-  kOther,     // nothing that is followed here
-  kAlloc,     // an object is made; it may take memory of the card
-  kFree,      // an object and all beneath it end
-  kDup,       // a second name for an object, in this client or from another
-  kSizes,     // the driver tells how much the card has, or has left
-  kPids,      // the driver tells which processes use the card
+  kOther,      // nothing that is followed here
+  kAlloc,      // an object is made; it may take memory of the card
+  kFree,       // an object and all beneath it end
+  kDup,        // a second name for an object, in this client or from another
+  kSizes,      // the driver tells how much the card has, or has left
+  kPids,       // the driver tells which processes use the card
   kTimeslice,  // a control that sets how long a group of channels runs
-  kSchedule,  // a control that puts channels where the hardware runs them, or takes them away
-  kExport,    // a control, or a call of its own, that puts objects into a file
-  kImport,    // a control that takes names for them out of it
+  kSchedule,   // a control that puts channels where the hardware runs them, or takes them away
+  kExport,     // a control, or a call of its own, that puts objects into a file
+  kImport,     // a control that takes names for them out of it
 };
 
 struct Call {

@@ -17,7 +17,7 @@ inline constexpr std::int64_t kSchema = 1;
 
 enum class Verdict : std::uint8_t { NotProven, Weaker, Proven };
 std::string percentText(std::int64_t permille);  // "12.3 %"
-std::string_view nameOf(Verdict verdict);  // "not proven", "weaker", "proven"
+std::string_view nameOf(Verdict verdict);        // "not proven", "weaker", "proven"
 
 struct Figure {
   std::string name;

@@ -82,8 +82,7 @@ SchedulerOptions readOptions(schema::DecisionOptions::Reader recorded) {
 }
 
 StoredRow readRecordedRow(schema::KeyedRow::Reader recorded) {
-  return {{static_cast<RowKind>(recorded.getKind()), recorded.getId()},
-          flatten(recorded.getRow())};
+  return {{static_cast<RowKind>(recorded.getKind()), recorded.getId()}, flatten(recorded.getRow())};
 }
 
 }  // namespace qgpu

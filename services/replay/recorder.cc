@@ -71,9 +71,7 @@ void Recorder::finishTimer() {
 }
 
 void Recorder::cancelTimer(ActorId self, TimerId id) {
-  record([&](schema::Recorded::Builder did) {
-    did.setCancelled(static_cast<std::uint64_t>(id));
-  });
+  record([&](schema::Recorded::Builder did) { did.setCancelled(static_cast<std::uint64_t>(id)); });
   host_.cancelTimer(self, id);
 }
 

@@ -49,8 +49,7 @@ Result<std::unique_ptr<RecordingWriter>> RecordingWriter::open(const std::string
   if (::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0) {
     return cant("write to", folder);
   }
-  return std::unique_ptr<RecordingWriter>(
-      new RecordingWriter(folder, std::move(claimed), limits));
+  return std::unique_ptr<RecordingWriter>(new RecordingWriter(folder, std::move(claimed), limits));
 }
 
 RecordingWriter::RecordingWriter(std::string folder, Fd claimed, Limits limits)
@@ -189,8 +188,7 @@ bool RecordingWriter::makeRoom(std::uint64_t bytes) {
 void RecordingWriter::writeEnded(const std::string& why) {
   ScratchBuilder scratch;
   std::string batch;
-  appendRecord(batch,
-               recordOf(scratch, [&](schema::Recorded::Builder to) { to.setEnded(why); }));
+  appendRecord(batch, recordOf(scratch, [&](schema::Recorded::Builder to) { to.setEnded(why); }));
   static_cast<void>(write(batch));
 }
 

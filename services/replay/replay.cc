@@ -107,8 +107,8 @@ void SchedulerReplay::turn() {
 // A timer's message is not among them, and one that is not their first may have overtaken it.
 void SchedulerReplay::heard(schema::Envelope::Reader message) {
   const Words words = flatten(message);
-  const auto it = std::find_if(own_.begin(), own_.end(),
-                               [&](const Words& own) { return same(own, words); });
+  const auto it =
+      std::find_if(own_.begin(), own_.end(), [&](const Words& own) { return same(own, words); });
   if (it != own_.end()) own_.erase(it);
 }
 
@@ -136,8 +136,8 @@ void SchedulerReplay::put(Words record) {
     count(from_->record());
     return from_->next();
   }
-  differs(differenceOf(from_->record(),
-                       capnp::readMessageUnchecked<schema::Recorded>(record.data())));
+  differs(
+      differenceOf(from_->record(), capnp::readMessageUnchecked<schema::Recorded>(record.data())));
 }
 
 Result<Words> SchedulerReplay::ask(const Fill& fill) {

@@ -38,8 +38,7 @@ Result<std::vector<std::string>> recordingsAt(const std::string& path) {
 Result<std::unique_ptr<SchedulerReplay>> openReplay(const std::string& path) {
   auto file = std::make_unique<std::ifstream>(path, std::ios::binary);
   if (!*file) {
-    return fail(ErrorCode::NotFound,
-                "--replay: can't read " + path + ": " + std::strerror(errno));
+    return fail(ErrorCode::NotFound, "--replay: can't read " + path + ": " + std::strerror(errno));
   }
   auto reader = RecordingReader::open(std::move(file), path);
   if (!reader) return reader.error();
@@ -80,9 +79,8 @@ void print(const Replayed& seen, const RecordedLife& life, const ReplayOrder& or
 }
 
 Status explain(SchedulerReplay& replay, std::uint64_t task) {
-  const auto answer = replay.ask([task](schema::ClusterRequest::Builder request) {
-    request.setExplain(task);
-  });
+  const auto answer =
+      replay.ask([task](schema::ClusterRequest::Builder request) { request.setExplain(task); });
   if (!answer) return answer.error();
   const auto reply = capnp::readMessageUnchecked<schema::ClusterReply>(answer->data());
   std::printf("%s\n", renderClusterReply(reply).c_str());
@@ -97,8 +95,7 @@ Result<SameAgain> replayOne(const ReplayOrder& order, const std::string& path) {
   const Status ran = (*replay)->run(order.untilUnixMs);
   const Replayed& seen = (*replay)->seen();
   const bool same = seen.difference.empty();
-  std::printf("%s: %s\n", path.c_str(),
-              same ? "the same as recorded" : seen.difference.c_str());
+  std::printf("%s: %s\n", path.c_str(), same ? "the same as recorded" : seen.difference.c_str());
   print(seen, (*replay)->life(), order, monotonicNow() - began);
   if (!ran) return ran.error();
   if (!same) return SameAgain::No;

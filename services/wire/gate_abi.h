@@ -19,10 +19,10 @@
 #include <stdint.h>
 
 #define QGPU_ABI_VERSION 1u
-#define QGPU_GATE_MAGIC 0x31455441474751ull   /* "QGGATE1" */
+#define QGPU_GATE_MAGIC 0x31455441474751ull     /* "QGGATE1" */
 #define QGPU_REPORT_MAGIC 0x3154525045524751ull /* "QGREPRT1" */
 #define QGPU_ATTACH_MAGIC 0x3148435454414751ull /* "QGATTCH1" */
-#define QGPU_NOTE_MAGIC 0x3145544f4e554751ull /* "QGUNOTE1" */
+#define QGPU_NOTE_MAGIC 0x3145544f4e554751ull   /* "QGUNOTE1" */
 
 #define QGPU_SLOTS 64u          /* processes of one task that may be attached at once */
 #define QGPU_DRIVER_THREADS 64u /* driver threads of one process that can be frozen */
@@ -87,62 +87,62 @@ typedef struct qgpu_gate_page {
                              * a process dies; 0: it does not know them, and who holds memory of
                              * others pays. Here and not in the report page, which outlives it. */
   uint64_t reserved0[6];
-  QGPU_ALIGN(128) uint32_t gate;        /* the futex word */
-  uint32_t epoch;           /* full 32-bit counter of the epoch, for the record */
-  uint64_t gate_stored_ns;  /* when `gate` was last stored */
+  QGPU_ALIGN(128) uint32_t gate;         /* the futex word */
+  uint32_t epoch;                        /* full 32-bit counter of the epoch, for the record */
+  uint64_t gate_stored_ns;               /* when `gate` was last stored */
   QGPU_ALIGN(128) uint64_t heartbeat_ns; /* stored about once a second while the manager lives */
-  uint64_t closed;          /* not 0: unbound or evicted; launches fail as on a lost device */
+  uint64_t closed; /* not 0: unbound or evicted; launches fail as on a lost device */
   uint64_t reserved1[14];
 } qgpu_gate_page;
 
 /* What one process tells. `admitted`, `retired`, `launches`, `gpu_ns` only grow. */
 typedef struct qgpu_slot {
   QGPU_ALIGN(128) uint64_t admitted; /* launches let through; taken back when the gate was shut */
-  uint64_t retired;         /* of these, known to be finished; <= admitted */
-  uint64_t last_submit_ns;  /* coarse clock, stored at most every 50 us */
+  uint64_t retired;                  /* of these, known to be finished; <= admitted */
+  uint64_t last_submit_ns;           /* coarse clock, stored at most every 50 us */
   uint64_t last_retire_ns;
-  uint32_t waiting;         /* threads that wait at the gate or at the window */
-  uint32_t parked;          /* not 0: the oldest work in flight can't run (waits for the host) */
+  uint32_t waiting; /* threads that wait at the gate or at the window */
+  uint32_t parked;  /* not 0: the oldest work in flight can't run (waits for the host) */
   uint64_t launches;
-  uint64_t gpu_ns;          /* from profiling, where the queue has it */
-  uint64_t window_used_ns;  /* sum of the estimates of what is in flight */
+  uint64_t gpu_ns;                /* from profiling, where the queue has it */
+  uint64_t window_used_ns;        /* sum of the estimates of what is in flight */
   QGPU_ALIGN(128) uint64_t bytes; /* accepted allocations; locked add, sum of slots, roll-back */
   uint64_t bytes_peak;
-  uint64_t refused;         /* allocations that failed since they would pass the quota; only grows;
-                             * 0 in a guest that does not know it */
+  uint64_t refused; /* allocations that failed since they would pass the quota; only grows;
+                     * 0 in a guest that does not know it */
   uint32_t clients[QGPU_CLIENTS]; /* of NVIDIA's kernel driver, in which it has memory that counts
-                             * here; 0: a free place. See services/wire/loans.h */
+                                   * here; 0: a free place. See services/wire/loans.h */
   QGPU_ALIGN(128) uint32_t owner; /* robust futex of the helper thread: FUTEX_OWNER_DIED at death */
-  uint32_t pid;             /* as the process sees itself */
-  uint64_t start_time;      /* /proc/self/stat field 22 */
-  uint32_t frozen;          /* driver threads that wait in the freeze handler now */
-  uint32_t driver_threads;  /* entries of tids[]; 0: none identified, so the card falls to `gate` */
-  uint64_t frozen_ns;       /* when the last of them stopped */
+  uint32_t pid;                   /* as the process sees itself */
+  uint64_t start_time;            /* /proc/self/stat field 22 */
+  uint32_t frozen;                /* driver threads that wait in the freeze handler now */
+  uint32_t driver_threads; /* entries of tids[]; 0: none identified, so the card falls to `gate` */
+  uint64_t frozen_ns;      /* when the last of them stopped */
   uint32_t tids[QGPU_DRIVER_THREADS]; /* as the process sees them */
-  uint32_t obeys;           /* incarnation of the gate page that the process reads now; a re-attach
-                             * is complete, and holds bind again, once it is the manager's own */
-  uint32_t counted;         /* enum qgpu_counted, for people to read */
+  uint32_t obeys;   /* incarnation of the gate page that the process reads now; a re-attach
+                     * is complete, and holds bind again, once it is the manager's own */
+  uint32_t counted; /* enum qgpu_counted, for people to read */
 } qgpu_slot;
 
 /* Memory of the card that one process of the task allocated (the lender) and another one holds too
  * (the borrower). services/wire/loans.h says what `state` means and who may change it. */
 typedef struct qgpu_loan {
-  uint64_t state;           /* 0: a free place */
-  uint64_t name;            /* of the memory as its lender calls it: client << 32 | object */
-  uint64_t bytes;           /* 0: not known yet */
+  uint64_t state; /* 0: a free place */
+  uint64_t name;  /* of the memory as its lender calls it: client << 32 | object */
+  uint64_t bytes; /* 0: not known yet */
 } qgpu_loan;
 
 /* Written by the task's processes, and by the manager for those that are dead. */
 typedef struct qgpu_report_page {
-  uint64_t magic;           /* QGPU_REPORT_MAGIC */
+  uint64_t magic; /* QGPU_REPORT_MAGIC */
   uint32_t version;
-  uint32_t slots;           /* QGPU_SLOTS */
-  uint64_t task;            /* id of the task, so that a page brought to another is refused */
+  uint32_t slots;             /* QGPU_SLOTS */
+  uint64_t task;              /* id of the task, so that a page brought to another is refused */
   uint32_t loans_kept_before; /* 0: guests of before that look here for the gate page's word pay */
-  uint32_t loans_top;       /* no place from here on was ever taken */
-  uint32_t loan_serial;     /* numbers for loans and groups of them */
+  uint32_t loans_top;         /* no place from here on was ever taken */
+  uint32_t loan_serial;       /* numbers for loans and groups of them */
   uint32_t reserved0;
-  uint64_t loans_ended;     /* bytes of all places that were given back; grows, and may wrap */
+  uint64_t loans_ended; /* bytes of all places that were given back; grows, and may wrap */
   uint64_t reserved[10];
   qgpu_slot slot[QGPU_SLOTS];
   qgpu_loan loan[QGPU_LOANS]; /* in what was left of the last page */
@@ -157,15 +157,15 @@ QGPU_STATIC_ASSERT(sizeof(qgpu_report_page) == 45056, "pages of all versions hav
 
 /* Guest to manager. With `reattach`, one descriptor comes along: the task's report page. */
 typedef struct qgpu_hello {
-  uint64_t magic;           /* QGPU_ATTACH_MAGIC */
-  uint32_t version;         /* of the guest */
-  uint32_t pid;             /* as the process sees itself; SO_PEERCRED is what counts */
-  uint64_t start_time;      /* checked against /proc */
+  uint64_t magic;             /* QGPU_ATTACH_MAGIC */
+  uint32_t version;           /* of the guest */
+  uint32_t pid;               /* as the process sees itself; SO_PEERCRED is what counts */
+  uint64_t start_time;        /* checked against /proc */
   char token[QGPU_TOKEN_LEN]; /* not NUL-terminated */
-  uint32_t reattach;        /* not 0: brings its report page and keeps `slot` */
+  uint32_t reattach;          /* not 0: brings its report page and keeps `slot` */
   uint32_t slot;
   uint32_t incarnation_seen; /* highest that this guest has met (HAZARDS 23) */
-  uint32_t freeze_signal;   /* signal number for driver threads; 0: this guest can't freeze */
+  uint32_t freeze_signal;    /* signal number for driver threads; 0: this guest can't freeze */
   uint64_t reserved[8];
 } qgpu_hello;
 
@@ -173,13 +173,13 @@ typedef struct qgpu_hello {
  * doorbell (eventfd; the manager never reads it, HAZARDS 1). */
 typedef struct qgpu_welcome {
   uint64_t magic;
-  uint32_t version;         /* of the manager */
-  uint32_t refused;         /* not 0: `reason` says why, no descriptors */
+  uint32_t version; /* of the manager */
+  uint32_t refused; /* not 0: `reason` says why, no descriptors */
   uint64_t task;
   uint32_t slot;
   uint32_t incarnation;
-  uint32_t cards;           /* how many cards this task holds: 1, or whole cards */
-  uint32_t device[16];      /* OpenCL: index within the platform's CL_DEVICE_TYPE_ALL list */
+  uint32_t cards;      /* how many cards this task holds: 1, or whole cards */
+  uint32_t device[16]; /* OpenCL: index within the platform's CL_DEVICE_TYPE_ALL list */
   uint32_t reserved0;
   char platform[QGPU_NAME_LEN]; /* OpenCL: CL_PLATFORM_NAME of the card */
   char reason[QGPU_REASON_LEN];
@@ -187,10 +187,10 @@ typedef struct qgpu_welcome {
                                * a guest whose device there has another name gives no device
                                * (HAZARDS 14). Empty: not checked. */
   uint8_t uuid[16][QGPU_UUID_LEN]; /* of the cards, where they have one: a guest whose OpenCL tells
-                               * UUIDs (CL_DEVICE_UUID_KHR) goes by these, since there the order and
-                               * number of NVIDIA's devices are the program's own. Zeros: none. A
-                               * manager of before does not send them, a guest of before does not
-                               * read them. */
+                                    * UUIDs (CL_DEVICE_UUID_KHR) goes by these, since there the
+                                    * order and number of NVIDIA's devices are the program's own.
+                                    * Zeros: none. A manager of before does not send them, a guest
+                                    * of before does not read them. */
 } qgpu_welcome;
 
 /* Guest to manager on the same connection, any number after the welcome, and only where the gate
@@ -206,14 +206,14 @@ enum qgpu_note_what {
   QGPU_NOTE_ENDED = 4    /* the same objects: they are no more */
 };
 typedef struct qgpu_note {
-  uint64_t magic;           /* QGPU_NOTE_MAGIC */
-  uint32_t what;            /* enum qgpu_note_what */
+  uint64_t magic; /* QGPU_NOTE_MAGIC */
+  uint32_t what;  /* enum qgpu_note_what */
   uint32_t client;
-  uint32_t object;          /* of that client */
-  uint32_t group;           /* that the channel belongs to; 0: it stands alone */
-  uint32_t engine;          /* 1..8 graphics and compute, from 9 copies; 0: not known */
-  uint32_t device;          /* the card's number in the driver; ~0: not known */
-  int32_t fd;               /* of the client's open file, in that process; -1: none is known */
+  uint32_t object; /* of that client */
+  uint32_t group;  /* that the channel belongs to; 0: it stands alone */
+  uint32_t engine; /* 1..8 graphics and compute, from 9 copies; 0: not known */
+  uint32_t device; /* the card's number in the driver; ~0: not known */
+  int32_t fd;      /* of the client's open file, in that process; -1: none is known */
   uint32_t reserved0;
   uint64_t reserved[3];
 } qgpu_note;

@@ -170,8 +170,9 @@ RowStore::Commit EtcdStore::commit() {
     const bool last = partsPut_ + 1 == adding_.size();
     const bool again = number_ != 0;
     if (!again) number_ = ++numbers_;
-    const Status done = change(number_, {{KvChange::Does::Put, journalKey(part.rows.front().lsn),
-                                          {}, encode(part.rows, last), 0}});
+    const Status done = change(
+        number_,
+        {{KvChange::Does::Put, journalKey(part.rows.front().lsn), {}, encode(part.rows, last), 0}});
     if (done) {
       number_ = 0;
       ++partsPut_;
@@ -305,8 +306,11 @@ Status EtcdStore::checkFormat() {
   }
   std::vector<KvChange> notes;
   if (needs < kNeeds.number) {
-    notes.push_back({KvChange::Does::Put, options_.prefix + "reader", {},
-                     std::to_string(kNeeds.number) + " " + kNeeds.since, 0});
+    notes.push_back({KvChange::Does::Put,
+                     options_.prefix + "reader",
+                     {},
+                     std::to_string(kNeeds.number) + " " + kNeeds.since,
+                     0});
   }
   if (format->empty()) {
     notes.push_back({KvChange::Does::Put, options_.prefix + "format", {}, kFormat, 0});
@@ -403,10 +407,10 @@ Status EtcdStore::takePart(const std::string& value, std::vector<Stored>& pendin
 
 Status EtcdStore::cutTail() {
   return change({{KvChange::Does::Delete,
-                   journalKey(committedLsn_ + 1),
-                   endOfPrefix(options_.prefix + "journal/"),
-                   {},
-                   0}});
+                  journalKey(committedLsn_ + 1),
+                  endOfPrefix(options_.prefix + "journal/"),
+                  {},
+                  0}});
 }
 
 Result<std::vector<StoredRow>> EtcdStore::load() {

@@ -116,10 +116,10 @@ class EtcdStore final : public RowStore {
   std::size_t partsPut_ = 0;  // of these, at a commit that is not over
   std::uint64_t number_ = 0;  // of the change that puts the next of them; 0: not tried yet
   bool lost_ = false;
-  std::uint64_t numbers_ = 0;  // given to changes
-  std::int64_t turn_ = 0;      // the revision that the key `turn` is of
+  std::uint64_t numbers_ = 0;                   // given to changes
+  std::int64_t turn_ = 0;                       // the revision that the key `turn` is of
   std::optional<RowTable> table_ = RowTable();  // what open() read, until load() takes it
-  std::map<RowKey, Stored> unfolded_;  // the newest of each key in the journal
+  std::map<RowKey, Stored> unfolded_;           // the newest of each key in the journal
   std::size_t unfoldedRows_ = 0;
   std::set<std::uint64_t> audits_;  // ids of the audit rows
   Lsn committedLsn_ = 0;

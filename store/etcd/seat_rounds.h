@@ -18,11 +18,11 @@ class SeatRounds {
  public:
   // Runs a closure where the scheduler is; in order.
   using Post = std::function<void(std::function<void()>)>;
-  struct Calls {                                     // each posted
-    std::function<void(KvCondition guard)> seated;   // once
-    std::function<void(std::string why)> lost;       // once, and last
-    std::function<void(SeatHolder who)> other;       // acts, when that changes; empty: nobody
-    std::function<void(Status health)> health;       // etcd stopped answering, or answers again
+  struct Calls {                                    // each posted
+    std::function<void(KvCondition guard)> seated;  // once
+    std::function<void(std::string why)> lost;      // once, and last
+    std::function<void(SeatHolder who)> other;      // acts, when that changes; empty: nobody
+    std::function<void(Status health)> health;      // etcd stopped answering, or answers again
   };
 
   // `kv` outlives it.

@@ -238,8 +238,10 @@ void MemoryDisk::redoSome(File& file, const Change& change, const std::vector<un
     const std::size_t end = (change.offset + done) / kSector * kSector + kSector;
     const std::size_t whole = std::min(end - change.offset, change.written) - done;
     std::size_t part = whole;
-    if (number == torn) part = mix(seed) % (whole + 1);
-    else if (fate == 1 && mix(seed) % 2 == 0) part = 0;
+    if (number == torn)
+      part = mix(seed) % (whole + 1);
+    else if (fate == 1 && mix(seed) % 2 == 0)
+      part = 0;
     if (part > 0) {
       const std::size_t to = change.offset + done;
       setSize(file, std::max(file.now.size(), to + part));

@@ -73,7 +73,7 @@ class MemoryDisk {
     std::size_t written = 0;   // bytes
     std::size_t replaced = 0;  // bytes that were there before
     std::size_t sizeBefore = 0;
-    std::size_t at = 0;        // in File::kept: what was replaced, then what was written
+    std::size_t at = 0;  // in File::kept: what was replaced, then what was written
   };
   struct File {
     std::vector<unsigned char> now;

@@ -10,8 +10,8 @@
 namespace qgpu::chaos {
 
 struct Answer {
-  bool asked = false;    // it left, whole
-  nlohmann::json said;   // null: nothing within the limit, or no JSON
+  bool asked = false;   // it left, whole
+  nlohmann::json said;  // null: nothing within the limit, or no JSON
   bool ok() const { return said.is_object() && said.value("ok", false); }
   std::string code() const { return said.is_object() ? said.value("code", "") : ""; }
 };

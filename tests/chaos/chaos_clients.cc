@@ -15,16 +15,16 @@ namespace {
 using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLimit{5'000};       // for an answer
+constexpr milliseconds kLimit{5'000};  // for an answer
 constexpr std::size_t kWriters = 3;
 constexpr std::size_t kTasksOfWriter = 20;  // at a time
 constexpr std::size_t kKept = 4;            // of these, to the end
 constexpr std::size_t kKnownMax = 64;
 
 Outcome outcomeOf(const Answer& answer) {
-  static const std::set<std::string> kRefused = {
-      "stands-by", "invalid-argument", "denied", "no-room", "infeasible", "cordoned",
-      "conflict", "already-exists"};
+  static const std::set<std::string> kRefused = {"stands-by", "invalid-argument", "denied",
+                                                 "no-room",   "infeasible",       "cordoned",
+                                                 "conflict",  "already-exists"};
   if (!answer.asked) return Outcome::Failed;
   if (answer.ok()) return Outcome::Ok;
   if (answer.code() == "not-found") return Outcome::Missing;
@@ -139,8 +139,7 @@ ChaosClients::~ChaosClients() {
   for (std::thread& one : threads_) one.join();
 }
 
-void ChaosClients::start(std::uint64_t seed, Pace pace,
-                         std::function<void(std::uint64_t)> turn) {
+void ChaosClients::start(std::uint64_t seed, Pace pace, std::function<void(std::uint64_t)> turn) {
   threads_.emplace_back([this, seed, pace, turn = std::move(turn)] {
     std::mt19937_64 random(seed);
     while (wait(pace)) {

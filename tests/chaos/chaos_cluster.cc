@@ -15,7 +15,9 @@ constexpr std::uint64_t kManagerDiskKib = 16 * 1'024;
 std::string url(std::size_t host, const char* port) {
   return "https://" + Network::address(host) + ":" + port;
 }
-std::string rpcOf(std::size_t host) { return Network::address(host) + ":12346"; }
+std::string rpcOf(std::size_t host) {
+  return Network::address(host) + ":12346";
+}
 std::string joined(std::string (*one)(std::size_t)) {
   std::string all;
   for (std::size_t i = 0; i < kGroup; ++i) all += (i == 0 ? "" : ",") + one(i);
@@ -32,7 +34,9 @@ std::string clockStepper() {
   return libraries / "testing" / "libqgpu-chaos-clock.so";
 }
 
-void put(const std::string& file, std::int64_t value) { std::ofstream(file) << value << "\n"; }
+void put(const std::string& file, std::int64_t value) {
+  std::ofstream(file) << value << "\n";
+}
 
 }  // namespace
 
@@ -88,16 +92,31 @@ std::unique_ptr<Process> ChaosCluster::etcd(std::size_t i) {
   const std::string own = certificate("host-" + std::to_string(i)), ca = certificate("ca.pem");
   put(delayFile(i), 0);
   return process(i, "etcd-" + std::to_string(i),
-                 {testing::binary("qgpu-chaos"), "slow-sync", delayFile(i), "etcd",
-                  "--name=e" + std::to_string(i), "--data-dir=" + disks_[i]->file("etcd"),
-                  "--listen-client-urls=" + client, "--advertise-client-urls=" + client,
-                  "--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
-                  "--initial-cluster=" + cluster, "--client-cert-auth", "--trusted-ca-file=" + ca,
-                  "--cert-file=" + own + ".pem", "--key-file=" + own + ".key",
-                  "--peer-client-cert-auth", "--peer-cert-file=" + own + ".pem",
-                  "--peer-key-file=" + own + ".key", "--peer-trusted-ca-file=" + ca,
-                  "--auto-compaction-mode=revision", "--auto-compaction-retention=1000",
-                  "--snapshot-count=10000", "--max-wals=1", "--max-snapshots=1", "--logger=zap",
+                 {testing::binary("qgpu-chaos"),
+                  "slow-sync",
+                  delayFile(i),
+                  "etcd",
+                  "--name=e" + std::to_string(i),
+                  "--data-dir=" + disks_[i]->file("etcd"),
+                  "--listen-client-urls=" + client,
+                  "--advertise-client-urls=" + client,
+                  "--listen-peer-urls=" + peer,
+                  "--initial-advertise-peer-urls=" + peer,
+                  "--initial-cluster=" + cluster,
+                  "--client-cert-auth",
+                  "--trusted-ca-file=" + ca,
+                  "--cert-file=" + own + ".pem",
+                  "--key-file=" + own + ".key",
+                  "--peer-client-cert-auth",
+                  "--peer-cert-file=" + own + ".pem",
+                  "--peer-key-file=" + own + ".key",
+                  "--peer-trusted-ca-file=" + ca,
+                  "--auto-compaction-mode=revision",
+                  "--auto-compaction-retention=1000",
+                  "--snapshot-count=10000",
+                  "--max-wals=1",
+                  "--max-snapshots=1",
+                  "--logger=zap",
                   "--log-level=warn"});
 }
 
@@ -105,13 +124,14 @@ std::unique_ptr<Process> ChaosCluster::scheduler(std::size_t i) {
   const std::string own = certificate("host-" + std::to_string(i)), ca = certificate("ca.pem");
   const std::string clock = clockFile(kFirstScheduler + i);
   put(clock, 0);
-  return process(i, "scheduler-" + std::to_string(i),
-                 {"env", "LD_PRELOAD=" + clockStepper(), "QGPU_CHAOS_CLOCK=" + clock,
-                  testing::binary("qgpu-scheduler"), "--run-dir=" + folder_ + "/s" +
-                  std::to_string(i), "--http=127.0.0.1:0", "--rpc=" + rpcOf(i), "--lease=4s",
-                  "--store=etcd:" + joined([](std::size_t n) { return url(n, "2379"); }),
-                  "--store-ca=" + ca, "--store-cert=" + own + ".pem", "--store-key=" + own + ".key",
-                  "--tls-cert=" + own + ".pem", "--tls-key=" + own + ".key", "--tls-ca=" + ca});
+  return process(
+      i, "scheduler-" + std::to_string(i),
+      {"env", "LD_PRELOAD=" + clockStepper(), "QGPU_CHAOS_CLOCK=" + clock,
+       testing::binary("qgpu-scheduler"), "--run-dir=" + folder_ + "/s" + std::to_string(i),
+       "--http=127.0.0.1:0", "--rpc=" + rpcOf(i), "--lease=4s",
+       "--store=etcd:" + joined([](std::size_t n) { return url(n, "2379"); }), "--store-ca=" + ca,
+       "--store-cert=" + own + ".pem", "--store-key=" + own + ".key", "--tls-cert=" + own + ".pem",
+       "--tls-key=" + own + ".key", "--tls-ca=" + ca});
 }
 
 std::unique_ptr<Process> ChaosCluster::manager(std::size_t i) {
@@ -119,22 +139,29 @@ std::unique_ptr<Process> ChaosCluster::manager(std::size_t i) {
   const std::string clock = clockFile(kFirstManager + i), delay = delayFile(kFirstManager + i);
   put(clock, 0);
   put(delay, 0);
-  return process(kGroup + i, "manager-" + std::to_string(i),
-                 {testing::binary("qgpu-chaos"), "slow-sync", delay, "env",
-                  "LD_PRELOAD=" + clockStepper(), "QGPU_CHAOS_CLOCK=" + clock,
-                  testing::binary("qgpu-manager"), "--run-dir=" + folder_ + "/m" +
-                  std::to_string(i), "--dbfile=" + disks_[kGroup + i]->file("db"),
-                  "--http=127.0.0.1:0", "--cards=sim:4x64", "--max-tasks-per-card=60",
-                  "--nodename=" + nodeName(i), "--scheduler=" + joined(rpcOf),
-                  "--tls-cert=" + own + ".pem", "--tls-key=" + own + ".key",
-                  "--tls-ca=" + certificate("ca.pem")});
+  return process(
+      kGroup + i, "manager-" + std::to_string(i),
+      {testing::binary("qgpu-chaos"), "slow-sync", delay, "env", "LD_PRELOAD=" + clockStepper(),
+       "QGPU_CHAOS_CLOCK=" + clock, testing::binary("qgpu-manager"),
+       "--run-dir=" + folder_ + "/m" + std::to_string(i),
+       "--dbfile=" + disks_[kGroup + i]->file("db"), "--http=127.0.0.1:0", "--cards=sim:4x64",
+       "--max-tasks-per-card=60", "--nodename=" + nodeName(i), "--scheduler=" + joined(rpcOf),
+       "--tls-cert=" + own + ".pem", "--tls-key=" + own + ".key",
+       "--tls-ca=" + certificate("ca.pem")});
 }
 
 std::vector<std::string> ChaosCluster::ctl(std::vector<std::string> words) const {
-  std::vector<std::string> argv = {testing::binary("qgpuctl"), "--server", joined(rpcOf),
-                                   "--tls-cert", certificate("alice.pem"), "--tls-key",
-                                   certificate("alice.key"), "--tls-ca", certificate("ca.pem"),
-                                   "-o", "json"};
+  std::vector<std::string> argv = {testing::binary("qgpuctl"),
+                                   "--server",
+                                   joined(rpcOf),
+                                   "--tls-cert",
+                                   certificate("alice.pem"),
+                                   "--tls-key",
+                                   certificate("alice.key"),
+                                   "--tls-ca",
+                                   certificate("ca.pem"),
+                                   "-o",
+                                   "json"};
   argv.insert(argv.end(), words.begin(), words.end());
   return network_.on(kHosts, argv);
 }
@@ -150,12 +177,16 @@ void ChaosCluster::begin(const Planned& planned) {
     case Fault::Kill:
       processes_[planned.target]->holdDown(true);
       return processes_[planned.target]->kill();
-    case Fault::Pause: return processes_[planned.target]->pause();
+    case Fault::Pause:
+      return processes_[planned.target]->pause();
     case Fault::FillDisk:
       return disk(planned.target).fill(static_cast<std::uint64_t>(planned.amount));
-    case Fault::SlowSync: return put(delayFile(planned.target), planned.amount);
-    case Fault::StepClock: return put(clockFile(planned.target), planned.amount);
-    default: return cut(planned, true);
+    case Fault::SlowSync:
+      return put(delayFile(planned.target), planned.amount);
+    case Fault::StepClock:
+      return put(clockFile(planned.target), planned.amount);
+    default:
+      return cut(planned, true);
   }
 }
 
@@ -164,11 +195,16 @@ void ChaosCluster::end(const Planned& planned) {
     case Fault::Kill:
       processes_[planned.target]->holdDown(false);
       return processes_[planned.target]->launch();
-    case Fault::Pause: return processes_[planned.target]->resume();
-    case Fault::FillDisk: return disk(planned.target).free();
-    case Fault::SlowSync: return put(delayFile(planned.target), 0);
-    case Fault::StepClock: return put(clockFile(planned.target), 0);
-    default: return cut(planned, false);
+    case Fault::Pause:
+      return processes_[planned.target]->resume();
+    case Fault::FillDisk:
+      return disk(planned.target).free();
+    case Fault::SlowSync:
+      return put(delayFile(planned.target), 0);
+    case Fault::StepClock:
+      return put(clockFile(planned.target), 0);
+    default:
+      return cut(planned, false);
   }
 }
 
@@ -181,10 +217,14 @@ void ChaosCluster::cut(const Planned& planned, bool begins) {
   }
   if (!begins) return network_.heal(host);
   switch (planned.fault) {
-    case Fault::CutFrom: return network_.cut(host, Network::Cut::FromHost);
-    case Fault::CutTo: return network_.cut(host, Network::Cut::ToHost);
-    case Fault::TakeAddress: return network_.cut(host, Network::Cut::Taken);
-    default: return network_.cut(host, Network::Cut::Pulled);
+    case Fault::CutFrom:
+      return network_.cut(host, Network::Cut::FromHost);
+    case Fault::CutTo:
+      return network_.cut(host, Network::Cut::ToHost);
+    case Fault::TakeAddress:
+      return network_.cut(host, Network::Cut::Taken);
+    default:
+      return network_.cut(host, Network::Cut::Pulled);
   }
 }
 

@@ -56,7 +56,7 @@ class ChaosCluster {
 
   const std::string folder_;
   e2e::Network network_{kHosts + 1};
-  std::vector<std::unique_ptr<crash::Tmpfs>> disks_;     // etcds', managers'
+  std::vector<std::unique_ptr<crash::Tmpfs>> disks_;  // etcds', managers'
   std::array<std::unique_ptr<Process>, kProcesses> processes_;
 };
 

@@ -24,7 +24,9 @@ const Effect& effectOf(Phase phase) {
   return phase == Phase::Ending ? kSeenEnding : kSeenEnded;
 }
 
-std::string seconds(Time at) { return std::to_string(at / 1'000'000) + " ms"; }
+std::string seconds(Time at) {
+  return std::to_string(at / 1'000'000) + " ms";
+}
 
 // A value that somebody read, and that never falls.
 struct Rising {
@@ -146,8 +148,8 @@ class Judge {
     const auto [place, isNew] = places_.try_emplace({task, epoch}, node);
     if (isNew || place->second == node) return;
     violated("epoch", at,
-             "task " + std::to_string(task) + " epoch " + std::to_string(epoch) + " is on " +
-                 node + " and was on " + place->second);
+             "task " + std::to_string(task) + " epoch " + std::to_string(epoch) + " is on " + node +
+                 " and was on " + place->second);
   }
 
   // What a list does not have is a read as well, of each task that may have lived then.
@@ -157,9 +159,8 @@ class Judge {
       all.push_back(&list);
       for (const Seen& one : list.tasks) seen(list.at, one);
     }
-    std::sort(all.begin(), all.end(), [](const List* a, const List* b) {
-      return a->at.invoked < b->at.invoked;
-    });
+    std::sort(all.begin(), all.end(),
+              [](const List* a, const List* b) { return a->at.invoked < b->at.invoked; });
     std::vector<std::pair<Time, Task*>> asked;
     for (auto& [request, task] : tasks_) asked.emplace_back(task.asked, &task);
     std::sort(asked.begin(), asked.end());
@@ -197,8 +198,9 @@ class Judge {
       const Time at = step.at.completed;
       const bool missing = step.effect == kSeenMissing || step.effect == kSeenEnded;
       if (missing && task.deleteAsked > at) {
-        violated("lost", at, name + ", asked for at " + seconds(task.asked) +
-                                 ", is not there, and nobody deleted it");
+        violated("lost", at,
+                 name + ", asked for at " + seconds(task.asked) +
+                     ", is not there, and nobody deleted it");
       } else if (!missing && task.deleted < step.at.invoked) {
         violated("undone", at, name + ", deleted by " + seconds(task.deleted) + ", lives");
       } else {
@@ -245,9 +247,8 @@ class Judge {
   void judgeHeld() {
     std::vector<const Held*> all;
     for (const Held& one : history_.held) all.push_back(&one);
-    std::sort(all.begin(), all.end(), [](const Held* a, const Held* b) {
-      return a->at.completed < b->at.completed;
-    });
+    std::sort(all.begin(), all.end(),
+              [](const Held* a, const Held* b) { return a->at.completed < b->at.completed; });
     struct Last {
       Time invoked = 0;
       std::map<std::uint64_t, std::uint32_t> epochs;  // by task
@@ -307,6 +308,8 @@ class Judge {
 
 }  // namespace
 
-Findings checkHistory(const History& history) { return Judge(history).run(); }
+Findings checkHistory(const History& history) {
+  return Judge(history).run();
+}
 
 }  // namespace qgpu::chaos

@@ -152,8 +152,8 @@ TEST(CheckHistory, P3_TwoNodesDoNotHoldATaskAtTheSameEpochOrOneAtAnEarlierLater)
   History history = oneTask();
   history.held = {{{3, 4}, "n0", {{7, 1}}}, {{5, 6}, "n1", {{7, 1}}}};
   EXPECT_EQ(firstOf(history), "epoch");
-  history.held = {{{3, 4}, "n1", {}}, {{3, 4}, "n0", {{7, 2}}}, {{5, 6}, "n1", {}},
-                  {{7, 8}, "n1", {{7, 1}}}};
+  history.held = {
+      {{3, 4}, "n1", {}}, {{3, 4}, "n0", {{7, 2}}}, {{5, 6}, "n1", {}}, {{7, 8}, "n1", {{7, 1}}}};
   EXPECT_EQ(firstOf(history), "twice");
   // One that is cut off holds it on, and was not asked meanwhile.
   history.held = {{{3, 4}, "n0", {{7, 1}}}, {{5, 6}, "n1", {{7, 2}}}, {{7, 8}, "n0", {{7, 1}}}};
@@ -193,9 +193,8 @@ TEST(CheckHistory, OneWrongWordInALongHistoryIsFound) {
   for (const Delete& one : correct.deletes) settled.erase(one.request);
   ASSERT_FALSE(settled.empty());
   auto& last = history.lists.back().tasks;
-  const auto mine = std::find_if(last.begin(), last.end(), [&](const Seen& one) {
-    return settled.contains(one.request);
-  });
+  const auto mine = std::find_if(last.begin(), last.end(),
+                                 [&](const Seen& one) { return settled.contains(one.request); });
   ASSERT_NE(mine, last.end());
   last.erase(mine);
   EXPECT_EQ(firstOf(history), "lost");

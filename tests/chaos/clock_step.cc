@@ -2,13 +2,12 @@
 // ahead, as text, in the file that QGPU_CHAOS_CLOCK names. The machine's clock stays as it is. What
 // asks the kernel without the C library (an etcd) is not reached.
 
+#include <cstdlib>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cstdlib>
 
 namespace {
 
@@ -48,5 +47,4 @@ time_t time(time_t* out) noexcept {
   if (out != nullptr) *out = now.tv_sec;
   return now.tv_sec;
 }
-
 }

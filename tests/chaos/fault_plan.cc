@@ -7,16 +7,16 @@
 namespace qgpu::chaos {
 namespace {
 
-constexpr std::int64_t kEveryMs = 1'500;             // a fault begins, on average
+constexpr std::int64_t kEveryMs = 1'500;  // a fault begins, on average
 constexpr std::int64_t kLeastMs = 1'000, kMostMs = 12'000;
 constexpr std::int64_t kKiB = 1'024;
 
 // Those that end or stop a process come more often than each way to cut a wire.
 constexpr std::array kDrawn = {
-    Fault::Kill,     Fault::Kill,     Fault::Kill,    Fault::Kill,       Fault::Pause,
-    Fault::Pause,    Fault::Pause,    Fault::CutHost, Fault::CutFrom,    Fault::CutTo,
-    Fault::CutPair,  Fault::CutOneWay, Fault::TakeAddress, Fault::FillDisk, Fault::SlowSync,
-    Fault::StepClock};
+    Fault::Kill,        Fault::Kill,     Fault::Kill,     Fault::Kill,
+    Fault::Pause,       Fault::Pause,    Fault::Pause,    Fault::CutHost,
+    Fault::CutFrom,     Fault::CutTo,    Fault::CutPair,  Fault::CutOneWay,
+    Fault::TakeAddress, Fault::FillDisk, Fault::SlowSync, Fault::StepClock};
 
 // Modulo, so that a seed means the same with every library.
 std::int64_t draw(std::mt19937_64& random, std::int64_t least, std::int64_t most) {
@@ -33,15 +33,21 @@ enum class Thing : std::uint8_t { Process, Wire, Disk, Clock };
 Thing thingOf(Fault fault) {
   switch (fault) {
     case Fault::Kill:
-    case Fault::Pause: return Thing::Process;
+    case Fault::Pause:
+      return Thing::Process;
     case Fault::FillDisk:
-    case Fault::SlowSync: return Thing::Disk;
-    case Fault::StepClock: return Thing::Clock;
-    default: return Thing::Wire;
+    case Fault::SlowSync:
+      return Thing::Disk;
+    case Fault::StepClock:
+      return Thing::Clock;
+    default:
+      return Thing::Wire;
   }
 }
 
-bool isPair(Fault fault) { return fault == Fault::CutPair || fault == Fault::CutOneWay; }
+bool isPair(Fault fault) {
+  return fault == Fault::CutPair || fault == Fault::CutOneWay;
+}
 
 // etcds and managers, which keep something on a disk of their own.
 std::size_t drawKeeper(std::mt19937_64& random) {
@@ -51,12 +57,17 @@ std::size_t drawKeeper(std::mt19937_64& random) {
 
 void drawTarget(std::mt19937_64& random, Planned& planned) {
   switch (thingOf(planned.fault)) {
-    case Thing::Process: planned.target = drawBelow(random, kProcesses); return;
-    case Thing::Disk: planned.target = drawKeeper(random); return;
+    case Thing::Process:
+      planned.target = drawBelow(random, kProcesses);
+      return;
+    case Thing::Disk:
+      planned.target = drawKeeper(random);
+      return;
     case Thing::Clock:
       planned.target = kFirstScheduler + drawBelow(random, kGroup + kManagers);
       return;
-    case Thing::Wire: break;
+    case Thing::Wire:
+      break;
   }
   planned.target = drawBelow(random, kHosts);
   planned.other = (planned.target + 1 + drawBelow(random, kHosts - 1)) % kHosts;

@@ -43,8 +43,8 @@ class Generator {
 
   // Around now_, the moment at which it happens; the client is busy meanwhile.
   Span span(std::size_t client) {
-    const Time before = std::min<Time>(static_cast<Time>(draw(9)) * kMs,
-                                       now_ - busyUntil_[client] - 1);
+    const Time before =
+        std::min<Time>(static_cast<Time>(draw(9)) * kMs, now_ - busyUntil_[client] - 1);
     const Span at{now_ - before, now_ + static_cast<Time>(draw(9)) * kMs};
     busyUntil_[client] = at.completed;
     return at;
@@ -52,14 +52,23 @@ class Generator {
 
   void one(const Span& at) {
     switch (draw(9)) {
-      case 0: case 1: return submit(at);
-      case 2: return erase(at);
-      case 3: return list(at);
-      case 4: return get(at);
-      case 5: return cordon(at);
-      case 6: return nodes(at);
-      case 7: return held(at);
-      default: return termOrMove(at);
+      case 0:
+      case 1:
+        return submit(at);
+      case 2:
+        return erase(at);
+      case 3:
+        return list(at);
+      case 4:
+        return get(at);
+      case 5:
+        return cordon(at);
+      case 6:
+        return nodes(at);
+      case 7:
+        return held(at);
+      default:
+        return termOrMove(at);
     }
   }
 
@@ -69,8 +78,10 @@ class Generator {
     const std::string request = "r" + std::to_string(++requests_);
     if (oneIn(6)) {
       history_.submits.push_back({{at.invoked, kOpen}, request, Outcome::Unknown, 0});
-      if (oneIn(2)) create(request);
-      else if (oneIn(2)) later_.emplace(now_ + static_cast<Time>(draw(5'000)) * kMs, request);
+      if (oneIn(2))
+        create(request);
+      else if (oneIn(2))
+        later_.emplace(now_ + static_cast<Time>(draw(5'000)) * kMs, request);
       if (oneIn(3)) return;
     }
     create(request);
@@ -119,7 +130,9 @@ class Generator {
     const bool unknown = oneIn(5), to = oneIn(2);
     if (!unknown || oneIn(2)) cordoned_[node] = to;
     history_.cordons.push_back({{at.invoked, unknown ? kOpen : at.completed},
-                                nodeName(node), to, unknown ? Outcome::Unknown : Outcome::Ok});
+                                nodeName(node),
+                                to,
+                                unknown ? Outcome::Unknown : Outcome::Ok});
   }
   void nodes(const Span& at) {
     Nodes seen{at, {}};

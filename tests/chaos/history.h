@@ -110,9 +110,8 @@ struct History {
   }
   std::size_t unknown() const {
     const auto of = [](const auto& all) {
-      return std::count_if(all.begin(), all.end(), [](const auto& one) {
-        return one.outcome == Outcome::Unknown;
-      });
+      return std::count_if(all.begin(), all.end(),
+                           [](const auto& one) { return one.outcome == Outcome::Unknown; });
     };
     return static_cast<std::size_t>(of(submits) + of(deletes) + of(cordons));
   }

@@ -1,10 +1,9 @@
 #include "tests/chaos/keep_record.h"
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 namespace qgpu::chaos {
 namespace {
@@ -35,8 +34,11 @@ class Lines {
 };
 
 Json jsonOf(const Seen& seen) {
-  return {{"request", seen.request}, {"task", seen.task}, {"epoch", seen.epoch},
-          {"phase", kPhases[static_cast<std::size_t>(seen.phase)]}, {"node", seen.node}};
+  return {{"request", seen.request},
+          {"task", seen.task},
+          {"epoch", seen.epoch},
+          {"phase", kPhases[static_cast<std::size_t>(seen.phase)]},
+          {"node", seen.node}};
 }
 
 void write(const History& history, Lines& lines) {

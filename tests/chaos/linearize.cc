@@ -15,7 +15,7 @@ constexpr std::size_t kKindsMax = 4;  // of effects among those whose outcome is
 // A way in which all could have happened until now.
 struct Way {
   std::int8_t state = 0;
-  std::uint64_t done = 0;                     // of those under way, by their slots
+  std::uint64_t done = 0;                        // of those under way, by their slots
   std::array<std::uint32_t, kKindsMax> spent{};  // of unknown ones, by their kinds
 };
 
@@ -65,8 +65,8 @@ class Sweep {
 
   // Of all ways those in which it has happened; whether there is one.
   bool answered(std::size_t step) {
-    const auto slot = static_cast<std::size_t>(
-        std::find(slots_.begin(), slots_.end(), step) - slots_.begin());
+    const auto slot =
+        static_cast<std::size_t>(std::find(slots_.begin(), slots_.end(), step) - slots_.begin());
     const std::uint64_t bit = std::uint64_t{1} << slot;
     std::vector<Way> all = std::exchange(ways_, {});  // in the order in which they were found
     for (std::size_t i = 0; i < all.size(); ++i) {

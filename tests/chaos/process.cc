@@ -27,7 +27,9 @@ void Process::end() {
   child_.reset();
 }
 
-void Process::kill() { end(); }
+void Process::kill() {
+  end();
+}
 void Process::pause() {
   if (child_) child_->signal(SIGSTOP);
 }

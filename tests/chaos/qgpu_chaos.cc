@@ -32,8 +32,8 @@ using testing::eventually;
 using testing::monotonicNs;
 
 constexpr std::int64_t kStormMs = 25'000;
-constexpr std::int64_t kBetweenMs = 3'000;        // of clients alone, before each storm
-constexpr milliseconds kCalm{60'000};             // until all is as it should be
+constexpr std::int64_t kBetweenMs = 3'000;  // of clients alone, before each storm
+constexpr milliseconds kCalm{60'000};       // until all is as it should be
 constexpr milliseconds kAnswer{5'000};
 constexpr std::int64_t kMs = 1'000'000;
 constexpr int kWrong = 1, kUsage = 2, kSkipped = 77;
@@ -90,9 +90,7 @@ class Run {
     return doors;
   }
 
-  void note(const std::string& text) {
-    note_ << monotonicNs() << " ns  " << text << std::endl;
-  }
+  void note(const std::string& text) { note_ << monotonicNs() << " ns  " << text << std::endl; }
   void pass(std::int64_t ms) {
     eventually(
         [this] {
@@ -152,8 +150,9 @@ class Run {
       missing = "a client has no answer";
     }
     if (!missing.empty()) {
-      violations_.push_back({"rest", monotonicNs(), missing + ", " +
-                             std::to_string(kCalm.count() / 1'000) + " s after all was mended"});
+      violations_.push_back(
+          {"rest", monotonicNs(),
+           missing + ", " + std::to_string(kCalm.count() / 1'000) + " s after all was mended"});
     }
     const Findings findings = checkHistory(clients_->history());
     violations_.insert(violations_.end(), findings.violations.begin(), findings.violations.end());
@@ -283,4 +282,6 @@ int main(int argc, char** argv) {
 }  // namespace
 }  // namespace qgpu::chaos
 
-int main(int argc, char** argv) { return qgpu::chaos::main(argc, argv); }
+int main(int argc, char** argv) {
+  return qgpu::chaos::main(argc, argv);
+}

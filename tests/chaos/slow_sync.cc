@@ -1,5 +1,10 @@
 #include "tests/chaos/slow_sync.h"
 
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -8,12 +13,6 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <csignal>
-#include <cstddef>
-#include <cstdlib>
-#include <cstring>
 
 namespace qgpu::chaos {
 namespace {
@@ -62,8 +61,8 @@ int installFilter() {
   };
   const sock_fprog program{sizeof rules / sizeof rules[0], rules};
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return -1;
-  return static_cast<int>(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
-                                    SECCOMP_FILTER_FLAG_NEW_LISTENER, &program));
+  return static_cast<int>(
+      ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program));
 }
 
 }  // namespace

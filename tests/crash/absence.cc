@@ -1,9 +1,8 @@
 #include "tests/crash/absence.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <iterator>
+#include <signal.h>
 
 #include "tests/crash/busy_node.h"
 #include "tests/crash/violation.h"
@@ -11,8 +10,8 @@
 namespace qgpu::crash {
 namespace {
 
-constexpr int kLoopUpMs[] = {20, 60, 130, 220};   // from serving to the next death
-constexpr std::uint64_t kHoldsAgain = 3;   // of offline tasks, by the online one
+constexpr int kLoopUpMs[] = {20, 60, 130, 220};  // from serving to the next death
+constexpr std::uint64_t kHoldsAgain = 3;         // of offline tasks, by the online one
 
 // Online tasks have held offline ones this often since the manager started.
 std::uint64_t preemptions(const Daemon& daemon) {
@@ -56,7 +55,7 @@ void goAway(BusyNode& node, Kind kind) {
   }
   kind == Kind::Dead ? node.daemon().kill() : node.daemon().signal(SIGSTOP);
   node.tenants().awaitPlainProgress();
-  node.tenants().awaitPlainProgress();   // and they go on going on
+  node.tenants().awaitPlainProgress();  // and they go on going on
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace qgpu::crash {
 
 struct AbsenceOptions {
-  std::uint64_t rounds = 3;   // dead, hanging, dying again and again: by turns
+  std::uint64_t rounds = 3;  // dead, hanging, dying again and again: by turns
   std::string cards = "opencl";
 };
 

@@ -25,13 +25,13 @@ struct Wish {
   std::string taskClass = "ordinary";
   std::uint32_t memoryGib = 1;
   std::uint32_t corePercent = 5;
-  std::string card;   // empty: the node chooses
+  std::string card;  // empty: the node chooses
 };
 
 struct Entry {
   Wish wish;
   Phase phase = Phase::Asked;
-  std::uint64_t task = 0;   // known once bound
+  std::uint64_t task = 0;  // known once bound
   std::string token;
 };
 
@@ -47,17 +47,17 @@ struct Listed {
 
 class Bindings {
  public:
-  using Entries = std::map<std::string, Entry>;   // by name
+  using Entries = std::map<std::string, Entry>;  // by name
 
   // Each is told before the request leaves, or after its answer came.
   void asked(const Wish& wish);
   void bound(const std::string& name, std::uint64_t task, const std::string& token);
-  void refused(const std::string& name);   // for good: nothing of it may be there, now or later
+  void refused(const std::string& name);  // for good: nothing of it may be there, now or later
   void endAsked(const std::string& name);
   void ended(const std::string& name);
 
   Entries entries() const;
-  std::size_t acknowledged() const;   // binds and ends
+  std::size_t acknowledged() const;  // binds and ends
 
   // What is wrong with `list`, asked for after `before` and answered before `after` was taken.
   static std::optional<std::string> compare(const Entries& before, const Entries& after,

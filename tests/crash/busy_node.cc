@@ -7,10 +7,10 @@
 namespace qgpu::crash {
 namespace {
 
-constexpr char kOpenclCards[] = "pthread pthread pthread";   // three of one CPU
+constexpr char kOpenclCards[] = "pthread pthread pthread";  // three of one CPU
 constexpr std::size_t kPlainOnOpenclMax = 6;
 constexpr std::size_t kPlainOnSim = 24;
-constexpr milliseconds kRaisedWithin = std::chrono::seconds(60);   // programs measure the device
+constexpr milliseconds kRaisedWithin = std::chrono::seconds(60);  // programs measure the device
 
 }  // namespace
 
@@ -42,8 +42,8 @@ void BusyNode::addTenants() {
   }
   const std::size_t hybrid = cards_.size() - 2;
   if (!isSim()) {
-    const std::vector<std::string> work = {"--json",   "--seconds", "0", "--kernel-ms", "2..4",
-                                           "--gap-ms", "6",         "--progress"};
+    const std::vector<std::string> work = {"--json", "--seconds", "0", "--kernel-ms",
+                                           "2..4",   "--gap-ms",  "6", "--progress"};
     tenants_.addProgram({"program-a", "ordinary", 1, 30, cards_.front()}, work);
     tenants_.addProgram({"program-b", "offline", 1, 30, cards_[hybrid]}, work);
   }

@@ -11,7 +11,7 @@
 
 namespace qgpu::crash {
 
-inline constexpr std::size_t kBusyNodeClients = 4;   // that the last card has room for
+inline constexpr std::size_t kBusyNodeClients = 4;  // that the last card has room for
 
 class BusyNode {
  public:

@@ -21,9 +21,9 @@ class Churn {
  public:
   struct Plan {
     std::size_t clients = 4;
-    std::string card;           // theirs; it must have room for all of them
+    std::string card;  // theirs; it must have room for all of them
     std::uint64_t seed = 1;
-    std::string label = "c";    // of their tasks' names
+    std::string label = "c";  // of their tasks' names
   };
 
   Churn(const Daemon& daemon, Bindings& bindings, Plan plan);
@@ -37,7 +37,7 @@ class Churn {
   void stop();
   // Policies that the card may have now: the acknowledged one, and one that was asked for.
   std::set<std::string> policies() const;
-  std::uint64_t repeats() const { return repeats_; }   // same request, same answer
+  std::uint64_t repeats() const { return repeats_; }  // same request, same answer
 
  private:
   using Prng = std::mt19937_64;
@@ -56,7 +56,7 @@ class Churn {
   mutable std::mutex mutex_;
   std::optional<std::string> wrong_;
   std::set<std::string> policies_;
-  std::vector<std::thread> threads_;   // last: they use the rest
+  std::vector<std::thread> threads_;  // last: they use the rest
 };
 
 }  // namespace qgpu::crash

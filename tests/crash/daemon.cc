@@ -56,8 +56,8 @@ std::vector<Listed> Daemon::list() const {
   std::vector<Listed> found;
   const Json tasks = ask("tasks");
   for (const Json& t : tasks["tasks"]) {
-    found.push_back({t["id"], t["name"], t["class"], t["card"], t["mem_bytes"],
-                     t["share_permille"]});
+    found.push_back(
+        {t["id"], t["name"], t["class"], t["card"], t["mem_bytes"], t["share_permille"]});
   }
   return found;
 }

@@ -14,7 +14,7 @@ namespace qgpu::crash {
 namespace {
 
 constexpr std::uint64_t kDiskKib = 16 * 1024;
-constexpr std::uint64_t kLeftPagesMax = 24;      // of 4 KiB, when the disk is "full"
+constexpr std::uint64_t kLeftPagesMax = 24;  // of 4 KiB, when the disk is "full"
 constexpr std::size_t kPlain = 6;
 constexpr std::size_t kClients = 3;
 constexpr std::uint64_t kBindsUntilFull = 20'000;
@@ -129,7 +129,7 @@ class FullDisk {
     tenants_.awaitProgress();
     const Json status = daemon_.ask("status");
     const Json answer = bindNew();
-    if (answer["ok"] == true) return;   // a checkpoint has made room
+    if (answer["ok"] == true) return;  // a checkpoint has made room
     refused_++;
     if (daemon_.ask("status")["storage"] == "ok" && status["storage"] == "ok") {
       throw Violation("binds are refused and status says that storage is ok");
@@ -202,6 +202,8 @@ class FullDisk {
 
 }  // namespace
 
-std::string runDiskFull(const DiskFullOptions& options) { return FullDisk(options).run(); }
+std::string runDiskFull(const DiskFullOptions& options) {
+  return FullDisk(options).run();
+}
 
 }  // namespace qgpu::crash

@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "tests/crash/churn.h"
 #include "tests/crash/busy_node.h"
+#include "tests/crash/churn.h"
 #include "tests/crash/violation.h"
 
 namespace qgpu::crash {
@@ -15,13 +15,13 @@ namespace {
 
 constexpr std::uint64_t kUpMsMin = 3;
 constexpr std::uint64_t kUpMsMax = 300;
-constexpr std::uint64_t kStartingMsMax = 40;    // for kills before it serves
+constexpr std::uint64_t kStartingMsMax = 40;  // for kills before it serves
 constexpr std::uint64_t kStartingOneIn = 8;
-constexpr std::uint64_t kQuietEvery = 10;       // kills between looks at progress and tokens,
-constexpr std::int64_t kQuietAfterNs = 3'000'000'000;   // and the time between them
+constexpr std::uint64_t kQuietEvery = 10;  // kills between looks at progress and tokens,
+constexpr std::int64_t kQuietAfterNs = 3'000'000'000;  // and the time between them
 constexpr std::uint64_t kProgramQuotaEvery = 50;
 constexpr std::uint64_t kToldEvery = 50;
-constexpr std::uint64_t kCleanOneIn = 12;       // ends by SIGTERM, as an upgrade does
+constexpr std::uint64_t kCleanOneIn = 12;  // ends by SIGTERM, as an upgrade does
 
 class Storm {
  public:
@@ -31,8 +31,7 @@ class Storm {
   std::string run() {
     node_.raise();
     churn_ = std::make_unique<Churn>(
-        daemon_, bindings_,
-        Churn::Plan{kBusyNodeClients, node_.clientsCard(), options_.seed, "c"});
+        daemon_, bindings_, Churn::Plan{kBusyNodeClients, node_.clientsCard(), options_.seed, "c"});
     const std::int64_t from = testing::monotonicNs();
     for (kills_ = 0; kills_ < options_.count;) {
       oneKill();
@@ -206,6 +205,8 @@ class Storm {
 
 }  // namespace
 
-std::string runKills(const KillOptions& options) { return Storm(options).run(); }
+std::string runKills(const KillOptions& options) {
+  return Storm(options).run();
+}
 
 }  // namespace qgpu::crash

@@ -11,7 +11,7 @@ namespace qgpu::crash {
 struct KillOptions {
   std::uint64_t count = 200;
   std::uint64_t seed = 1;
-  std::string cards = "opencl";   // or sim:NxM: plain tenants only, but more of them
+  std::string cards = "opencl";  // or sim:NxM: plain tenants only, but more of them
 };
 
 // Returns the verdict as one JSON line; throws a Violation.

@@ -14,15 +14,15 @@
 namespace qgpu::crash {
 namespace {
 
-constexpr std::size_t kSamplesMin = 24;      // of a run, however short it is
+constexpr std::size_t kSamplesMin = 24;  // of a run, however short it is
 constexpr double kSampleSecondsMax = 10;
 constexpr std::size_t kRequesters = 2;
 
 // What counts as growth. Tables that are bounded fill during the warm-up, the first fifth.
 constexpr double kRssFactor = 1.05;
 constexpr double kRssSlackKib = 1'024;
-constexpr double kDescriptorSlack = 16;      // connections under way
-constexpr double kPreemptFactor = 3;         // neighbours on a busy machine
+constexpr double kDescriptorSlack = 16;  // connections under way
+constexpr double kPreemptFactor = 3;     // neighbours on a busy machine
 constexpr double kPreemptSlackUs = 2'000;
 
 struct Sample {
@@ -33,7 +33,7 @@ struct Sample {
   double launchesPerS = 0;
   double preemptP50Us = 0;
   double preemptP99Us = 0;
-  double settleP99Us = 0;     // of the worst card, as the manager has it
+  double settleP99Us = 0;  // of the worst card, as the manager has it
   std::size_t preemptions = 0;
 
   Json json() const {
@@ -89,7 +89,7 @@ class Watch {
     auto scene = bench::Scene::open(client_, {500, 0, options_.cards, options_.perCard});
     if (!scene) throw Violation("the scene does not start: " + scene.error().message);
     scene_ = std::move(*scene);
-    const std::string last = "sim-" + std::to_string(options_.cards);   // the clients' own card
+    const std::string last = "sim-" + std::to_string(options_.cards);  // the clients' own card
     Churn churn(daemon_, bindings_, {kRequesters, last, options_.seed, "c"});
     from_ = testing::monotonicNs();
     while (elapsed() < options_.minutes * 60) {
@@ -197,6 +197,8 @@ class Watch {
 
 }  // namespace
 
-std::string runLoad(const LoadOptions& options) { return Watch(options).run(); }
+std::string runLoad(const LoadOptions& options) {
+  return Watch(options).run();
+}
 
 }  // namespace qgpu::crash

@@ -12,7 +12,7 @@ struct LoadOptions {
   double minutes = 30;
   std::int64_t cards = 8;
   std::int64_t perCard = 3;
-  std::string samples;    // a file of JSON lines, one a sample; empty: none
+  std::string samples;  // a file of JSON lines, one a sample; empty: none
   std::uint64_t seed = 1;
 };
 

@@ -94,4 +94,6 @@ int main(int argc, char** argv) {
 }  // namespace
 }  // namespace qgpu::crash
 
-int main(int argc, char** argv) { return qgpu::crash::main(argc, argv); }
+int main(int argc, char** argv) {
+  return qgpu::crash::main(argc, argv);
+}

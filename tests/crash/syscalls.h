@@ -8,7 +8,7 @@
 namespace qgpu::crash {
 
 struct SyscallOptions {
-  std::string only;   // the rows whose name contains this
+  std::string only;  // the rows whose name contains this
 };
 
 // Returns the verdict as one JSON line; throws a Violation, or Skipped.

@@ -6,13 +6,12 @@
 // Exit status: 0 LAUNCHES done or told to end, 1 not attached, 2 no memory within the quota, 3 gate
 // closed.
 
+#include <cstdio>
+#include <cstdlib>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cstdio>
-#include <cstdlib>
 
 #include "services/guest/gate/gate.h"
 #include "services/guest/gate/quota.h"
@@ -21,7 +20,7 @@
 namespace qgpu::crash {
 namespace {
 
-constexpr std::uint64_t kQuotaAskedEvery = 8;   // launches
+constexpr std::uint64_t kQuotaAskedEvery = 8;  // launches
 
 TenantRecord* mapRecord(const char* path) {
   const int fd = ::open(path, O_RDWR | O_CLOEXEC);

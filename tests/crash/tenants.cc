@@ -1,12 +1,11 @@
 #include "tests/crash/tenants.h"
 
+#include <algorithm>
 #include <fcntl.h>
+#include <new>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <new>
 
 #include "tests/crash/violation.h"
 
@@ -14,7 +13,9 @@ namespace qgpu::crash {
 namespace {
 
 // Three quarters of the quota, so that the whole of it is always too much.
-std::uint64_t heldBytes(const Wish& wish) { return (std::uint64_t{wish.memoryGib} << 30) * 3 / 4; }
+std::uint64_t heldBytes(const Wish& wish) {
+  return (std::uint64_t{wish.memoryGib} << 30) * 3 / 4;
+}
 
 std::vector<std::string> plainArguments(const std::string& file, Pace pace, std::uint64_t held,
                                         std::uint64_t launches) {
@@ -50,7 +51,9 @@ std::string howItEnded(testing::Child& child) {
   return "ended with status " + std::to_string(child.wait().value_or(-1)) + ": " + child.output();
 }
 
-std::string milli(std::int64_t ns) { return std::to_string(ns / 1'000'000) + " ms"; }
+std::string milli(std::int64_t ns) {
+  return std::to_string(ns / 1'000'000) + " ms";
+}
 
 }  // namespace
 
@@ -86,14 +89,13 @@ Json Tenants::bind(const Wish& wish) {
 
 void Tenants::addPlain(const Wish& wish, Pace pace) {
   boundPlain_.push_back(bind(wish));
-  plain_.push_back(std::make_unique<PlainTenant>(wish, boundPlain_.back(),
-                                                 folder_ + "/" + wish.name, pace));
+  plain_.push_back(
+      std::make_unique<PlainTenant>(wish, boundPlain_.back(), folder_ + "/" + wish.name, pace));
 }
 
 void Tenants::addProgram(const Wish& wish, std::vector<std::string> arguments) {
   boundPrograms_.push_back(bind(wish));
-  programs_.push_back(
-      std::make_unique<Program>(wish, boundPrograms_.back(), std::move(arguments)));
+  programs_.push_back(std::make_unique<Program>(wish, boundPrograms_.back(), std::move(arguments)));
 }
 
 std::uint64_t Tenants::launches() const {
@@ -200,7 +202,7 @@ void Tenants::checkToken(std::size_t which) {
 }
 
 void Tenants::checkProgramQuota(std::size_t which) {
-  constexpr int kNoMemory = 3;   // as qgpu-work says it
+  constexpr int kNoMemory = 3;  // as qgpu-work says it
   if (programs_.empty()) return;
   const std::size_t i = which % programs_.size();
   Wish wish;
@@ -217,8 +219,8 @@ void Tenants::endProgram(Program& program) {
   program.child().signal(SIGTERM);
   const auto status = program.child().wait(std::chrono::seconds(30));
   const std::string said = program.child().output();
-  const Json report = Json::parse(said.substr(std::min(said.find('{'), said.size())), nullptr,
-                                  false);
+  const Json report =
+      Json::parse(said.substr(std::min(said.find('{'), said.size())), nullptr, false);
   if (status != 0 || report.is_discarded()) {
     throw Violation("program " + program.name() + " " +
                     (status ? howItEnded(program.child()) : "does not end"));

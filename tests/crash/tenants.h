@@ -70,12 +70,12 @@ class Tenants {
   std::size_t count() const { return plain_.size() + programs_.size(); }
   std::size_t programs() const { return programs_.size(); }
   std::int64_t longestStandstillNs() const { return longestNs_; }
-  std::uint64_t launches() const;          // of plain ones
+  std::uint64_t launches() const;  // of plain ones
   std::vector<std::uint64_t> plainLaunches() const;
   // The name of a plain one that has launched nothing since; empty: all have.
   std::string plainThatWaits(const std::vector<std::uint64_t>& before) const;
   std::uint64_t quotaRefusals() const;
-  std::uint64_t kernelsChecked() const { return kernels_; }   // of programs, once ended
+  std::uint64_t kernelsChecked() const { return kernels_; }  // of programs, once ended
 
   // Each throws a Violation that names the tenant. They cost: nothing; one list; what it takes.
   void checkUnharmed();

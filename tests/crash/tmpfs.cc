@@ -1,22 +1,23 @@
 #include "tests/crash/tmpfs.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fcntl.h>
+#include <fstream>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-
 #include "tests/crash/violation.h"
 
 namespace qgpu::crash {
 namespace {
 
-void writeTo(const char* file, const std::string& text) { std::ofstream(file) << text; }
+void writeTo(const char* file, const std::string& text) {
+  std::ofstream(file) << text;
+}
 
 // A mount namespace of our own: as root, or as the root of a user namespace.
 void leaveTheMountsOfOthers() {
@@ -46,7 +47,9 @@ Tmpfs::Tmpfs(std::string at, std::uint64_t kib) : at_(std::move(at)) {
   }
 }
 
-Tmpfs::~Tmpfs() { ::umount2(at_.c_str(), MNT_DETACH); }
+Tmpfs::~Tmpfs() {
+  ::umount2(at_.c_str(), MNT_DETACH);
+}
 
 std::uint64_t Tmpfs::leftBytes() const {
   struct statvfs now {};
@@ -60,13 +63,14 @@ void Tmpfs::fill(std::uint64_t leftBytes) {
   bool taken = false;
   for (int tries = 0; !taken && tries < 100; ++tries) {
     const std::uint64_t all = this->leftBytes();
-    taken = all <= leftBytes ||
-            ::posix_fallocate(fd, 0, static_cast<off_t>(all - leftBytes)) == 0;
+    taken = all <= leftBytes || ::posix_fallocate(fd, 0, static_cast<off_t>(all - leftBytes)) == 0;
   }
   ::close(fd);
   if (!taken) throw Violation("the small disk can't be filled");
 }
 
-void Tmpfs::free() { ::unlink(file("filler").c_str()); }
+void Tmpfs::free() {
+  ::unlink(file("filler").c_str());
+}
 
 }  // namespace qgpu::crash

@@ -22,7 +22,7 @@ std::uint64_t allocatedBytes(int device);
 
 // The resource manager's calls, issued through libc's ioctl() as the real library does: what a
 // preloaded library may watch or refuse. Where no kernel answers, a status that was set stays.
-enum class RmForm { kAlloc, kHeap, kCarried };  // three ways to ask for memory
+enum class RmForm { kAlloc, kHeap, kCarried };           // three ways to ask for memory
 inline constexpr std::uint64_t kContextBytes = 2 << 20;  // where nobody asks for another number
 inline constexpr std::uint64_t kModuleBytes = 64 << 10;
 bool rmAnswers();  // QGPU_DRIVER_ROOT: the kernel's stand-in is there

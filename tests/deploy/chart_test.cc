@@ -459,8 +459,9 @@ TEST_F(Chart, BringsMonitorsAndAlertsWhereTheyAreWanted) {
 
 TEST_F(Chart, AlertsLeadToThePageThatIsNamed) {
   const std::string page = "https://docs.example.org/monitoring/";
-  const std::string options = "--set images.pullPolicy=Never,monitoring.alerts=true,"
-                              "monitoring.runbooks=";
+  const std::string options =
+      "--set images.pullPolicy=Never,monitoring.alerts=true,"
+      "monitoring.runbooks=";
   const std::string spec = at(rendered(options + page), "PrometheusRule qgpu", "/spec").dump();
   EXPECT_TRUE(has(spec, "\"runbook_url\":\"" + page + "#qgpureleaseslow\"")) << spec;
   EXPECT_FALSE(has(spec, "docs/operate/monitoring.md")) << spec;

@@ -33,8 +33,7 @@ Finished ctl(const testing::PrivateDaemon& daemon, std::vector<std::string> word
 Finished restore(const testing::PrivateDaemon& daemon, const std::string& file,
                  std::vector<std::string> more = {}) {
   std::vector<std::string> argv = {binary("qgpu-" + daemon.name()), "--restore=" + file,
-                                   "--run-dir=" + daemon.runDir(),
-                                   "--dbfile=" + daemon.database()};
+                                   "--run-dir=" + daemon.runDir(), "--dbfile=" + daemon.database()};
   argv.insert(argv.end(), more.begin(), more.end());
   return run(argv);
 }
@@ -80,8 +79,8 @@ class BackedUpCluster : public ::testing::Test {
   }
   std::uint64_t term() { return scheduler_.ask("status")["term"]; }
   bool gathered() {
-    return eventually(
-        [&] { return scheduler_.log().find("gathered") != std::string::npos; }, kPatience);
+    return eventually([&] { return scheduler_.log().find("gathered") != std::string::npos; },
+                      kPatience);
   }
   void expectSame(const Json& asked, const std::string& name) {
     const Json again = submit(name);
@@ -195,8 +194,8 @@ TEST(Backup, ASnapshotOfAnotherDaemonOrADamagedOneIsRefusedAndTheDatabaseIsLeftA
   EXPECT_EQ(other.status, 2);
   EXPECT_HOLDS(other.output, "is of a scheduler");
   std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
-  const Finished cut = run({binary("qgpu-scheduler"), "--restore=" + file,
-                            "--dbfile=" + (folder / "s.db")});
+  const Finished cut =
+      run({binary("qgpu-scheduler"), "--restore=" + file, "--dbfile=" + (folder / "s.db")});
   EXPECT_EQ(cut.status, 2);
   EXPECT_HOLDS(cut.output, "no whole snapshot");
   EXPECT_FALSE(std::filesystem::exists(folder / "s.db"));

@@ -98,8 +98,8 @@ TEST(Cluster, AShellEvaluatesWhatASubmitAnswersUnlessTheTaskWaits) {
   ASSERT_TRUE(scheduler.waitFor("node-a", "alive"));
   const auto evaluated = [&](const std::string& options) {
     return run({"/bin/sh", "-c",
-                "vars=$(" + binary("qgpuctl") + " --server " + scheduler.rpc() +
-                    " -o env submit " + options + " 2>/dev/null) || exit $?; eval \"$vars\"; " +
+                "vars=$(" + binary("qgpuctl") + " --server " + scheduler.rpc() + " -o env submit " +
+                    options + " 2>/dev/null) || exit $?; eval \"$vars\"; " +
                     "printf %s \"$QGPU_TOKEN\""});
   };
   const Finished bound = evaluated("--name here --memory 2");
@@ -116,9 +116,8 @@ TEST(Cluster, AProgramRunByAMemberCountsInTheCluster) {
   Scheduler scheduler;
   Manager a(memberOf(scheduler, "node-a"));
   // The node itself has to know: until then it refuses what would be placed by the scheduler.
-  ASSERT_TRUE(eventually([&] {
-    return a.ask("status")["cluster"].get<std::string>().starts_with("joined");
-  }));
+  ASSERT_TRUE(eventually(
+      [&] { return a.ask("status")["cluster"].get<std::string>().starts_with("joined"); }));
   const auto child = a.runTask({"--name", "forwarded", "--memory", "4", "--", "sleep", "60"});
   EXPECT_TRUE(eventually([&] {
     const Json tasks = scheduler.ask("tasks")["tasks"];
@@ -233,10 +232,9 @@ TEST(RunInCluster, IsRefusedAs125AndOptionsOfClustersNeedOne) {
   EXPECT_HOLDS(big->output(), "not even an empty cluster would do");
   EXPECT_TRUE(scheduler.ask("tasks")["tasks"].empty());
   EXPECT_TRUE(a.tasks().empty());
-  const auto unmanaged =
-      std::make_unique<Child>(std::vector<std::string>{binary("qgpuctl"), "--server",
-                                                       scheduler.rpc(), "run", "--", "true"},
-                              Environment{{"QGPU_SOCKET", scheduler.runDir() + "/manager.sock"}});
+  const auto unmanaged = std::make_unique<Child>(
+      std::vector<std::string>{binary("qgpuctl"), "--server", scheduler.rpc(), "run", "--", "true"},
+      Environment{{"QGPU_SOCKET", scheduler.runDir() + "/manager.sock"}});
   EXPECT_EQ(unmanaged->wait(), 125);
   EXPECT_HOLDS(unmanaged->output(), "CMD needs a manager here that has joined the scheduler");
   const auto alone = a.runTask({"--node", "node-a", "--", "true"});
@@ -431,10 +429,12 @@ TEST(Cluster, C3_ANodeThatIsKilledIsLostAfterTheFenceAndItsTaskIsPlacedAgain) {
   (first == "node-a" ? a : b).kill();
   ASSERT_TRUE(scheduler.waitFor(first, "lost"));
   const std::uint64_t id = bound["task"];
-  EXPECT_TRUE(eventually([&] {
-    const Json task = scheduler.task(id);
-    return task["place"] == "bound" && task["node"] != first;
-  }, std::chrono::seconds(30)));
+  EXPECT_TRUE(eventually(
+      [&] {
+        const Json task = scheduler.task(id);
+        return task["place"] == "bound" && task["node"] != first;
+      },
+      std::chrono::seconds(30)));
   EXPECT_GT(scheduler.task(id)["epoch"], bound["epoch"]);
   // The node that comes back holds an older epoch, and is told to end it.
   Manager& returned = first == "node-a" ? a : b;
@@ -494,8 +494,8 @@ TEST(Cluster, AnOperatorSeesWhyATaskWaitsWhatWouldHelpAndThatItHelps) {
   Scheduler scheduler;
   Manager a({"--cards=sim:1x16", "--mixed", "--nodename=node-a", "--scheduler=" + scheduler.rpc()});
   ASSERT_TRUE(scheduler.waitFor("node-a", "alive"));
-  const std::uint64_t first = submitted(
-      scheduler, {"--class", "offline", "--core", "50", "--memory", "9"});
+  const std::uint64_t first =
+      submitted(scheduler, {"--class", "offline", "--core", "50", "--memory", "9"});
   const std::uint64_t second = submitted(scheduler, {"--class", "online", "--memory", "8"});
   EXPECT_EQ(scheduler.task(second)["place"], "waiting");
   const std::string told = "MemShort: nearest: node node-a, sim-0: lacks 1 GiB";
@@ -546,8 +546,8 @@ TEST(Cluster, OverTcpOnlyCertificatesOfTheCaCountAndTheAuditNamesThem) {
   made.makeCa("other");
   Scheduler scheduler(flagsOf(made.make("ca", "127.0.0.1")));
   std::vector<std::string> joins = flagsOf(made.make("ca", "node-a", "", "/OU=qgpu-node"));
-  joins.insert(joins.end(), {"--cards=sim:1x16", "--nodename=node-a",
-                             "--scheduler=" + scheduler.tcp()});
+  joins.insert(joins.end(),
+               {"--cards=sim:1x16", "--nodename=node-a", "--scheduler=" + scheduler.tcp()});
   Manager a(joins);
   ASSERT_TRUE(scheduler.waitFor("node-a", "alive")) << a.log();
 
@@ -567,7 +567,7 @@ TEST(Cluster, OverTcpOnlyCertificatesOfTheCaCountAndTheAuditNamesThem) {
   EXPECT_HOLDS(ctl(scheduler, {"audit"}).output, "cordoned  (certificate operator-3)");
 
   const TlsFiles stranger = made.make("other", "stranger");
-  TlsFiles trusting = stranger;   // of us, who do not trust it
+  TlsFiles trusting = stranger;  // of us, who do not trust it
   trusting.ca = made.path("ca.pem");
   for (const auto& flags : {flagsOf(stranger), flagsOf(trusting), std::vector<std::string>{}}) {
     const std::int64_t before = monotonicNs();
@@ -600,8 +600,8 @@ TEST(Cluster, CertificatesOfTheCommandServeAndAreRenewedWhileDaemonsRun) {
   certs({"issue", "bob", "--role", "reader"});
   Scheduler scheduler(flagsOf(files("127.0.0.1")));
   std::vector<std::string> joins = flagsOf(files("node-a"));
-  joins.insert(joins.end(), {"--cards=sim:1x16", "--nodename=node-a",
-                             "--scheduler=" + scheduler.tcp()});
+  joins.insert(joins.end(),
+               {"--cards=sim:1x16", "--nodename=node-a", "--scheduler=" + scheduler.tcp()});
   Manager a(joins);
   ASSERT_TRUE(scheduler.waitFor("node-a", "alive")) << a.log();
   const auto asked = [&](const std::string& who, std::vector<std::string> words) {

@@ -1,17 +1,16 @@
 // The manager as an operator meets it: flags, sockets, garbage, a full disk, idle cost.
 
+#include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
+#include <random>
 #include <signal.h>
+#include <sstream>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
-#include <random>
-#include <sstream>
 
 #include "tests/e2e/harness.h"
 
@@ -47,9 +46,8 @@ TEST(Daemon, LogsAnObjectALineWhereItIsToldTo) {
   Manager manager({"--cards=sim:1x16", "--log-format=json", "--log-level=debug"});
   const auto task = manager.runTask({"--name", "odd \"name\"", "--", "true"});
   EXPECT_EQ(task->wait(), 0) << task->output();
-  EXPECT_TRUE(eventually([&] {
-    return manager.log().find("\"message\":\"task-ended\"") != std::string::npos;
-  }));
+  EXPECT_TRUE(eventually(
+      [&] { return manager.log().find("\"message\":\"task-ended\"") != std::string::npos; }));
   EXPECT_EQ(manager.stop(), 0);
   const std::vector<Json> said = documentsOf(manager.log());
   const auto bound = std::ranges::find_if(
@@ -160,10 +158,10 @@ TEST(Daemon, AReportOfDoctorHasItsConfigurationAndNoTokenOfATask) {
   Manager manager({"--cards=sim:1x16", "--online-idle=123ms"});
   TempFolder folder;
   const std::string told = folder.path() + "/environment", report = folder.path() + "/report";
-  auto task = manager.runTask({"--name", "train", "--", "sh", "-c",
-                               "echo $QGPU_TOKEN >" + told + ".new; mv " + told + ".new " + told +
-                                   "; exec sleep 1000"},
-                              {{"PASSWORD", "hunter2"}});
+  auto task = manager.runTask(
+      {"--name", "train", "--", "sh", "-c",
+       "echo $QGPU_TOKEN >" + told + ".new; mv " + told + ".new " + told + "; exec sleep 1000"},
+      {{"PASSWORD", "hunter2"}});
   ASSERT_TRUE(eventually([&] { return std::filesystem::exists(told); })) << task->output();
   std::string token;
   std::ifstream(told) >> token;
@@ -277,8 +275,8 @@ TEST(Daemon, D4_AFullDiskRefusesNewBindsAndServiceResumesWithoutARestart) {
     GTEST_SKIP() << "mounting a small tmpfs needs root";
   }
   {
-    Manager manager({"--cards=sim:1x64", "--max-tasks-per-card=100",
-                     "--dbfile=" + dir.path() + "/meta.db"});
+    Manager manager(
+        {"--cards=sim:1x64", "--max-tasks-per-card=100", "--dbfile=" + dir.path() + "/meta.db"});
     const std::string spec =
         R"(run {"name":"a","class":"ordinary","memory_gib":1,"core_percent":1,"owner":"none"})";
     EXPECT_TRUE(manager.ask(spec)["ok"]);

@@ -11,8 +11,8 @@
 
 #include "actors/model.h"
 #include "services/api/admin/admin_server.h"
-#include "services/api/commands/command_line.h"
 #include "services/api/admin/node_handler.h"
+#include "services/api/commands/command_line.h"
 #include "services/base/json.h"
 #include "tests/fuzz/fuzz_servers.h"
 #include "tests/fuzz/target.h"
@@ -102,7 +102,7 @@ void checkAnswers(std::string_view said, bool ends, const std::string& heard) {
     if (!whole || newline > kLineMax) {
       require(!ok, "what is no line is refused");
       ++at;
-      break;   // and the connection closed
+      break;  // and the connection closed
     }
     const CommandRow* row = parse(std::string(said.substr(0, newline)));
     require(row != nullptr || !ok, "what is no command is refused");

@@ -28,13 +28,13 @@
 namespace qgpu::fuzz {
 namespace {
 
-constexpr std::size_t kConnectionsMax = 4;   // of one input
+constexpr std::size_t kConnectionsMax = 4;  // of one input
 constexpr std::size_t kRecordMax = 256;
 constexpr int kActsMax = 32;
 constexpr int kRestartsMax = 2;
-constexpr int kTurns = 6;                    // of the loop, until it is quiet
+constexpr int kTurns = 6;  // of the loop, until it is quiet
 constexpr std::uint64_t kClosedTask = 3;
-constexpr std::uint64_t kTasks = 4;          // the last is told only by an act
+constexpr std::uint64_t kTasks = 4;  // the last is told only by an act
 
 class Nobody final : public Actor {
  public:
@@ -124,9 +124,8 @@ class Manager {
     });
   }
   void tellClosed(std::uint64_t task) {
-    machine_.asNode.sendUrgent(room_, [&](schema::Envelope::Builder message) {
-      message.initTaskClosed().setTask(task);
-    });
+    machine_.asNode.sendUrgent(
+        room_, [&](schema::Envelope::Builder message) { message.initTaskClosed().setTask(task); });
   }
   void tellOrder(std::uint64_t task, bool open) {
     machine_.asNode.sendUrgent(room_, [&](schema::Envelope::Builder message) {
@@ -175,7 +174,7 @@ struct Room {
 
 struct Guest {
   Fd connection;
-  bool said = false;      // a hello that could be let in
+  bool said = false;  // a hello that could be let in
   bool answered = false;
 };
 
@@ -202,27 +201,51 @@ class Game {
   }
 
  private:
-  enum class Act : std::uint8_t { Connect, Hello, Record, Turn, Leave, Restart, Known, Closed,
-                                  Incarnation, Scribble, Note, Hold, Count };
+  enum class Act : std::uint8_t {
+    Connect,
+    Hello,
+    Record,
+    Turn,
+    Leave,
+    Restart,
+    Known,
+    Closed,
+    Incarnation,
+    Scribble,
+    Note,
+    Hold,
+    Count
+  };
 
   void act(Input& in) {
     switch (static_cast<Act>(in.byte() % static_cast<std::uint8_t>(Act::Count))) {
-      case Act::Connect: return connect();
-      case Act::Hello: return say(in, helloFrom(in));
-      case Act::Record: return say(in, in.text(in.byte() % kRecordMax));
-      case Act::Turn: return turn();
+      case Act::Connect:
+        return connect();
+      case Act::Hello:
+        return say(in, helloFrom(in));
+      case Act::Record:
+        return say(in, in.text(in.byte() % kRecordMax));
+      case Act::Turn:
+        return turn();
       case Act::Leave:
         if (!guests_.empty()) guests_.erase(guests_.begin() + in.byte() % guestCount());
         return;
-      case Act::Restart: return restart(in.flag());
-      case Act::Known: return news([&] { manager_->tellTask(1 + in.byte() % kTasks); });
-      case Act::Closed: return news([&] { manager_->tellClosed(in.byte() % 5U); });
+      case Act::Restart:
+        return restart(in.flag());
+      case Act::Known:
+        return news([&] { manager_->tellTask(1 + in.byte() % kTasks); });
+      case Act::Closed:
+        return news([&] { manager_->tellClosed(in.byte() % 5U); });
       case Act::Incarnation:
         return news([&] { manager_->tellIncarnation(in.number<std::uint32_t>()); });
-      case Act::Scribble: return scribble(in);
-      case Act::Note: return say(in, noteFrom(in));
-      case Act::Hold: return news([&] { manager_->tellOrder(1 + in.byte() % kTasks, in.flag()); });
-      case Act::Count: return;
+      case Act::Scribble:
+        return scribble(in);
+      case Act::Note:
+        return say(in, noteFrom(in));
+      case Act::Hold:
+        return news([&] { manager_->tellOrder(1 + in.byte() % kTasks, in.flag()); });
+      case Act::Count:
+        return;
     }
   }
 
@@ -286,11 +309,16 @@ class Game {
     std::vector<Fd> fds(in.byte() % 7);
     for (Fd& fd : fds) {
       const std::uint8_t kind = in.byte() % 5;
-      if (kind == 0 && report_) fd.reset(::fcntl(report_.get(), F_DUPFD_CLOEXEC, 0));
-      else if (kind == 1 && gate_) fd.reset(::fcntl(gate_.get(), F_DUPFD_CLOEXEC, 0));
-      else if (kind == 2) fd.reset(::memfd_create("fake", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-      else if (kind == 3) fd.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      else fd.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+      if (kind == 0 && report_)
+        fd.reset(::fcntl(report_.get(), F_DUPFD_CLOEXEC, 0));
+      else if (kind == 1 && gate_)
+        fd.reset(::fcntl(gate_.get(), F_DUPFD_CLOEXEC, 0));
+      else if (kind == 2)
+        fd.reset(::memfd_create("fake", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+      else if (kind == 3)
+        fd.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      else
+        fd.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     }
     return fds;
   }
@@ -346,8 +374,7 @@ class Game {
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof control;
-    const ssize_t n =
-        ::recvmsg(guest.connection.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    const ssize_t n = ::recvmsg(guest.connection.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n <= 0) return;
     require(n == static_cast<ssize_t>(sizeof welcome) && !guest.answered, "one whole answer");
     guest.answered = true;
@@ -400,7 +427,7 @@ class Game {
   const AttachCounters before_;
   std::vector<Guest> guests_;
   Fd gate_, report_;
-  std::size_t said_ = 0;   // whole hellos
+  std::size_t said_ = 0;  // whole hellos
   int restarts_ = 0;
   bool moved_ = false;
 };

@@ -6,7 +6,6 @@
 
 #include <sys/mman.h>
 #include <unistd.h>
-
 #include <vector>
 
 #include "services/daemons/options.h"
@@ -36,15 +35,14 @@ std::variant<ManagerOptions, ExitNow> parse(const std::vector<std::string>& flag
 const std::string& writeFile(const std::string& text) {
   static const int fd = ::memfd_create("config", MFD_CLOEXEC);
   static const std::string path = "/proc/self/fd/" + std::to_string(fd);
-  const bool written = ::ftruncate(fd, 0) == 0 &&
-                       ::pwrite(fd, text.data(), text.size(), 0) ==
-                           static_cast<ssize_t>(text.size());
+  const bool written = ::ftruncate(fd, 0) == 0 && ::pwrite(fd, text.data(), text.size(), 0) ==
+                                                      static_cast<ssize_t>(text.size());
   require(written, "a memfd takes a text");
   return path;
 }
 
 void checkRefusal(const ExitNow& exit) {
-  if (exit.code == 0) return;   // help and version
+  if (exit.code == 0) return;  // help and version
   const std::size_t end = exit.text.find('\n');
   require(exit.code == static_cast<int>(ExitCode::Usage), "a bad value ends with code 2");
   require(end == exit.text.size() - 1 && end > 0, "a bad value is one line");
@@ -55,8 +53,8 @@ void checkRefusal(const ExitNow& exit) {
 }
 
 void checkBounds(const ManagerOptions& o) {
-  require(o.slice.low >= micros(100) && o.slice.low <= o.slice.high &&
-              o.slice.high <= seconds(10), "slices within their bounds");
+  require(o.slice.low >= micros(100) && o.slice.low <= o.slice.high && o.slice.high <= seconds(10),
+          "slices within their bounds");
   require(o.onlineIdle >= Nanos(0) && o.onlineIdle <= seconds(3600), "online idle in bounds");
   require(o.maxTasksPerCard <= 4096, "tasks of a card in bounds");
   require(!o.nodename.empty() && o.nodename.size() <= 253, "a node has a name");
@@ -72,8 +70,11 @@ std::vector<std::string> flagsOf(const ManagerOptions& o) {
   constexpr const char* kPolicies[] = {"be", "fixed-share", "bs"};
   const auto ns = [](Nanos time) { return std::to_string(time.value) + "ns"; };
   std::vector<std::string> flags = {
-      "--nodename=" + o.nodename, "--dbfile=" + o.dbfile, "--run-dir=" + o.runDir,
-      "--http=" + o.http, "--online-idle=" + ns(o.onlineIdle),
+      "--nodename=" + o.nodename,
+      "--dbfile=" + o.dbfile,
+      "--run-dir=" + o.runDir,
+      "--http=" + o.http,
+      "--online-idle=" + ns(o.onlineIdle),
       "--slice=" + ns(o.slice.low) + ".." + ns(o.slice.high),
       std::string("--policy=") + kPolicies[static_cast<std::size_t>(o.policy)]};
   if (!o.rpc.empty()) flags.push_back("--rpc=" + o.rpc);

@@ -7,10 +7,9 @@
 // (a page that is not ours is never taken), and what the manager itself keeps of slots stays right.
 
 #include <fcntl.h>
+#include <optional>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <optional>
 
 #include "services/attach/pages/task_pages.h"
 #include "services/wire/loans.h"
@@ -74,8 +73,23 @@ class Game {
 
  private:
   enum class Call : std::uint8_t {
-    Write, Number, Fill, Copy, Time, Sample, Use, Judge, Threads, Take, Claim, Free, Reserve,
-    Adopt, Store, Close, Count,
+    Write,
+    Number,
+    Fill,
+    Copy,
+    Time,
+    Sample,
+    Use,
+    Judge,
+    Threads,
+    Take,
+    Claim,
+    Free,
+    Reserve,
+    Adopt,
+    Store,
+    Close,
+    Count,
   };
 
   void call() {
@@ -85,46 +99,69 @@ class Game {
         const std::size_t at = in_.number<std::uint16_t>();
         return tenant_->write(at, in_.bytes(in_.byte()));
       }
-      case Call::Number: return number();
-      case Call::Fill: return fill();
+      case Call::Number:
+        return number();
+      case Call::Fill:
+        return fill();
       case Call::Copy: {
         const qgpu_slot from = tenant_->slot(in_.byte());
         tenant_->slot(in_.byte()) = from;
         return;
       }
-      case Call::Time: world_.at += Nanos(in_.number<std::uint32_t>()); return;
-      case Call::Sample: return sample();
-      case Call::Use: return use();
-      case Call::Judge: return pages_.judgeQuota();
-      case Call::Threads: return threads();
-      case Call::Take: return take();
-      case Call::Claim: return claim();
-      case Call::Free: return freeSlot();
-      case Call::Reserve: return reserve();
-      case Call::Adopt: return adopt();
-      case Call::Store: return storeGate();
+      case Call::Time:
+        world_.at += Nanos(in_.number<std::uint32_t>());
+        return;
+      case Call::Sample:
+        return sample();
+      case Call::Use:
+        return use();
+      case Call::Judge:
+        return pages_.judgeQuota();
+      case Call::Threads:
+        return threads();
+      case Call::Take:
+        return take();
+      case Call::Claim:
+        return claim();
+      case Call::Free:
+        return freeSlot();
+      case Call::Reserve:
+        return reserve();
+      case Call::Adopt:
+        return adopt();
+      case Call::Store:
+        return storeGate();
       case Call::Close:
         pages_.close(world_.at);
         require(pages_.closed() && (pages_.gateWord() & QGPU_GATE_OPEN) == 0, "closed is shut");
         return;
-      case Call::Count: return;
+      case Call::Count:
+        return;
     }
   }
 
   // One counter, where it matters: near what it was, near the clock, or anything.
   void number() {
     qgpu_slot& slot = tenant_->slot(in_.byte());
-    std::uint64_t* const fields[] = {
-        &slot.admitted, &slot.retired, &slot.last_submit_ns, &slot.last_retire_ns,
-        &slot.launches, &slot.gpu_ns,  &slot.bytes,          &slot.bytes_peak,
-        &slot.frozen_ns, &slot.start_time};
+    std::uint64_t* const fields[] = {&slot.admitted,       &slot.retired,    &slot.last_submit_ns,
+                                     &slot.last_retire_ns, &slot.launches,   &slot.gpu_ns,
+                                     &slot.bytes,          &slot.bytes_peak, &slot.frozen_ns,
+                                     &slot.start_time};
     std::uint64_t& field = *fields[in_.byte() % std::size(fields)];
     const auto by = static_cast<std::uint64_t>(std::int64_t{in_.number<std::int16_t>()});
     switch (in_.byte() & 3U) {
-      case 0: field += by; break;
-      case 1: field = static_cast<std::uint64_t>(world_.at.value) + by; break;
-      case 2: field = by; break;
-      default: field = in_.number<std::uint64_t>(); break;
+      case 0:
+        field += by;
+        break;
+      case 1:
+        field = static_cast<std::uint64_t>(world_.at.value) + by;
+        break;
+      case 2:
+        field = by;
+        break;
+      default:
+        field = in_.number<std::uint64_t>();
+        break;
     }
   }
 
@@ -158,8 +195,7 @@ class Game {
     const UseSample u = pages_.use();
     const auto quota = static_cast<std::uint64_t>(kQuota.value);
     require(u.memBytes <= u.memPeak && u.memPeak <= quota, "A14: bytes within the quota");
-    require(u.memPeak >= peak_ && u.launches >= launches_ && u.gpuNs >= gpuNs_,
-            "totals only grow");
+    require(u.memPeak >= peak_ && u.launches >= launches_ && u.gpuNs >= gpuNs_, "totals only grow");
     require(u.launches <= std::uint64_t{1} << 62 && u.gpuNs <= std::uint64_t{1} << 62,
             "totals are bounded");
     peak_ = u.memPeak;

@@ -8,7 +8,6 @@
 #include <capnp/rpc.capnp.h>
 #include <capnp/serialize.h>
 #include <kj/exception.h>
-
 #include <vector>
 
 #include "services/api/rpc/rpc_server.h"
@@ -26,7 +25,7 @@ struct Rpc : Servers {
 // How many messages of a kind a stream holds, up to where it ends or is no message.
 struct Spoken {
   std::size_t calls = 0;
-  std::size_t questions = 0;   // calls and bootstraps
+  std::size_t questions = 0;  // calls and bootstraps
   std::size_t returns = 0;
   bool whole = true;
 };
@@ -43,8 +42,8 @@ Spoken read(const std::string& bytes) {
       rest = kj::arrayPtr(reader.getEnd(), rest.end());
       const auto which = reader.getRoot<capnp::rpc::Message>().which();
       spoken.calls += which == capnp::rpc::Message::CALL ? 1 : 0;
-      spoken.questions += which == capnp::rpc::Message::CALL ||
-                                  which == capnp::rpc::Message::BOOTSTRAP ? 1 : 0;
+      spoken.questions +=
+          which == capnp::rpc::Message::CALL || which == capnp::rpc::Message::BOOTSTRAP ? 1 : 0;
       spoken.returns += which == capnp::rpc::Message::RETURN ? 1 : 0;
     }
   });

@@ -8,7 +8,7 @@
 namespace qgpu::fuzz {
 namespace {
 
-constexpr std::size_t kNameMax = 256;   // of what a client hands on
+constexpr std::size_t kNameMax = 256;  // of what a client hands on
 
 bool changes(schema::Request::Which which) {
   switch (which) {
@@ -20,8 +20,10 @@ bool changes(schema::Request::Which which) {
     case schema::Request::SNAPSHOT:
     case schema::Request::SAVE:
     case schema::Request::REPORT:
-    case schema::Request::LOG_LEVEL: return true;
-    default: return false;
+    case schema::Request::LOG_LEVEL:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -32,7 +34,9 @@ Servers::Servers()
   sink.actor = &actor;
 }
 
-void Servers::run() { wait_.poll(); }
+void Servers::run() {
+  wait_.poll();
+}
 
 void Servers::advance(Nanos by) {
   timer.advanceTo(timer.now() + by.value * kj::NANOSECONDS);

@@ -3,7 +3,6 @@
 
 #include <capnp/rpc.capnp.h>
 #include <capnp/serialize.h>
-
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -83,8 +82,9 @@ void questions() {
   seed("message", "watch", request(false, [](auto out) { out.setWatch(true); }));
   seed("message", "snapshot", request(true, [](auto out) { out.setSnapshot(); }));
   seed("message", "loglevel", request(true, [](auto out) { out.setLogLevel("debug"); }));
-  seed("message", "cordon", request(true, [](auto out) { out.setCordon("sim-0"); }) +
-                                request(true, [](auto out) { out.setUncordon("0"); }));
+  seed("message", "cordon", request(true, [](auto out) {
+                              out.setCordon("sim-0");
+                            }) + request(true, [](auto out) { out.setUncordon("0"); }));
   seed("message", "policy", request(true, [](auto out) {
          auto policy = out.initPolicy();
          policy.setCard("all");
@@ -111,12 +111,13 @@ void lives() {
   seed("message", "bind-unbind", bind("a", TaskClass::ORDINARY, 2, 300) + unbind + unbind);
   seed("message", "bind-attach-evict",
        bind("a", TaskClass::ORDINARY, 1, 0) + attached + used + evict);
-  seed("message", "bind-twice", bind("a", TaskClass::ORDINARY, 1, 100, 1, "x") +
-                                    bind("a", TaskClass::ORDINARY, 1, 100, 1, "x"));
+  seed("message", "bind-twice",
+       bind("a", TaskClass::ORDINARY, 1, 100, 1, "x") +
+           bind("a", TaskClass::ORDINARY, 1, 100, 1, "x"));
   seed("message", "hybrid",
        bind("on", TaskClass::ONLINE, 1, 0) + bind("off", TaskClass::OFFLINE, 1, 500) + drain);
-  seed("message", "whole", bind("w", TaskClass::ORDINARY, 8, 1000, 2) +
-                               bind("too-much", TaskClass::ORDINARY, 64, 1));
+  seed("message", "whole",
+       bind("w", TaskClass::ORDINARY, 8, 1000, 2) + bind("too-much", TaskClass::ORDINARY, 64, 1));
 }
 
 // One of each of the other kinds, so that the copy of every struct is seen.
@@ -205,27 +206,29 @@ std::string watch(std::uint32_t question) {
 
 void conversations() {
   using N = schema::Node;
-  const std::string hello(2, '\1');   // may change; pieces of 33 bytes
+  const std::string hello(2, '\1');  // may change; pieces of 33 bytes
   const std::string open = hello + bootstrap();
   const auto nothing = [](auto) {};
   seed("rpc", "bootstrap", open + finish(0));
   seed("rpc", "info", open + call<N::InfoParams>(1, 0, nothing) + finish(1));
-  seed("rpc", "lists", open + call<N::CardsParams>(1, 1, nothing) +
-                           call<N::TasksParams>(2, 2, nothing) + finish(1) + finish(2));
+  seed("rpc", "lists",
+       open + call<N::CardsParams>(1, 1, nothing) + call<N::TasksParams>(2, 2, nothing) +
+           finish(1) + finish(2));
   seed("rpc", "bind", open + call<N::BindParams>(1, 3, [](N::BindParams::Builder params) {
-         auto spec = params.initSpec();
-         spec.setName("job");
-         spec.setMemBytes(1ULL << 30U);
-         spec.setSharePermille(100);
-         spec.setRequestId("x");
-       }));
+                        auto spec = params.initSpec();
+                        spec.setName("job");
+                        spec.setMemBytes(1ULL << 30U);
+                        spec.setSharePermille(100);
+                        spec.setRequestId("x");
+                      }));
   seed("rpc", "unbind", open + call<N::UnbindParams>(1, 4, [](auto p) { p.setTask(7); }));
   seed("rpc", "policy", open + call<N::SetPolicyParams>(1, 6, [](auto params) {
-         params.setCard("all");
-         params.setPolicy(schema::Policy::BURST_SHARE);
-       }));
-  seed("rpc", "cordon", open + call<N::CordonParams>(1, 7, [](auto p) { p.setCard("sim-0"); }) +
-                            call<N::UncordonParams>(2, 8, [](auto p) { p.setCard("sim-0"); }));
+                          params.setCard("all");
+                          params.setPolicy(schema::Policy::BURST_SHARE);
+                        }));
+  seed("rpc", "cordon", open + call<N::CordonParams>(1, 7, [](auto p) {
+                          p.setCard("sim-0");
+                        }) + call<N::UncordonParams>(2, 8, [](auto p) { p.setCard("sim-0"); }));
   seed("rpc", "events", open + call<N::EventsParams>(1, 9, [](auto p) { p.setSince(3); }));
   seed("rpc", "watch", open + watch(1) + watch(2) + finish(1));
   seed("rpc", "no-method", open + call<N::InfoParams>(1, 99, nothing));
@@ -246,7 +249,7 @@ void conversations() {
 }
 
 void rareMessages() {
-  const std::string hello(2, '\4');   // ends its writes
+  const std::string hello(2, '\4');  // ends its writes
   const auto say = [&](const char* name, const std::function<void(rpc::Message::Builder)>& fill) {
     seed("rpc", name, hello + bootstrap() + spoken(fill));
   };
@@ -265,9 +268,8 @@ void rareMessages() {
     out.getContext().setSenderLoopback(1);
   });
   say("return", [](rpc::Message::Builder m) { m.initReturn().setAnswerId(9); });
-  say("unimplemented", [](rpc::Message::Builder m) {
-    m.initUnimplemented().initBootstrap().setQuestionId(5);
-  });
+  say("unimplemented",
+      [](rpc::Message::Builder m) { m.initUnimplemented().initBootstrap().setQuestionId(5); });
   say("provide", [](rpc::Message::Builder m) { m.initProvide().setQuestionId(1); });
   say("join", [](rpc::Message::Builder m) { m.initJoin().setQuestionId(1); });
 }
@@ -280,7 +282,9 @@ std::string rowBytes(const std::function<void(schema::Row::Builder)>& fill) {
   return bytesOf(built.getSegmentsForOutput()[0]);
 }
 
-std::string key(std::uint16_t kind, std::uint64_t id) { return raw(kind) + raw(id); }
+std::string key(std::uint16_t kind, std::uint64_t id) {
+  return raw(kind) + raw(id);
+}
 
 // One row of a whole database, as fuzz_store.cc reads it.
 std::string stored(char flags, std::int8_t lsn, std::uint8_t kind, std::uint8_t id,
@@ -330,8 +334,20 @@ void rows() {
 
 void texts() {
   const char* const lines[] = {
-      "help", "status", "cards", "tasks", "events 3", "watch 2", "policy all bs", "cordon sim-0",
-      "uncordon 0", "drain sim-0", "evict 7", "snapshot", "loglevel debug", "end 7",
+      "help",
+      "status",
+      "cards",
+      "tasks",
+      "events 3",
+      "watch 2",
+      "policy all bs",
+      "cordon sim-0",
+      "uncordon 0",
+      "drain sim-0",
+      "evict 7",
+      "snapshot",
+      "loglevel debug",
+      "end 7",
       "run {\"name\":\"a\",\"class\":\"online\",\"memory_gib\":2,\"cards\":1}",
       "run {\"core_percent\":200,\"owner\":\"none\",\"request_id\":\"x\\u00e9\"}"};
   std::string all;
@@ -352,9 +368,10 @@ void texts() {
        " maxTasksPerCard = \"3\", realtime = \"off\", cards = \"sim:8x32\", onlineIdle = \"1.5s\","
        "\n dbfile = \"/a/b\", runDir = \"/run/x\", http = \"127.0.0.1:0\", rpc = \"[::1]:1\","
        " logLevel = \"warn\", suspend = \"gate\")");
-  seed("config", "flags", "()" + nul + "--policy=burst-share" + nul + "--slice=100us..10s" + nul +
-                              "--cards=sim:1x1" + nul + "--max-tasks-per-card=auto" + nul +
-                              "--mixed" + nul + "--nodename" + nul + "n" + nul);
+  seed("config", "flags",
+       "()" + nul + "--policy=burst-share" + nul + "--slice=100us..10s" + nul + "--cards=sim:1x1" +
+           nul + "--max-tasks-per-card=auto" + nul + "--mixed" + nul + "--nodename" + nul + "n" +
+           nul);
   seed("config", "help", nul + "--help" + nul);
   seed("config", "wrong", "(policy = \"a\\nb\", mixed = 3)" + nul + "--polcy=fs" + nul);
   seed("config", "nested", "(nodename = ((((((((((\"x\"))))))))))");
@@ -373,17 +390,20 @@ void pages() {
                            number(0, 3, -3, 1) + number(0, 4, 5, 0) + number(0, 6, 4096, 0);
   seed("page", "work", take + work + sample + use + judge + number(0, 1, 2, 0) + sample);
   seed("page", "backwards", take + work + sample + number(0, 1, -2, 0) + sample + use);
-  seed("page", "two", take + take + work + number(1, 0, 100, 0) + sample +
-                          std::string("\x0b\x00", 2) + sample + use);
-  seed("page", "nonsense", take + std::string("\x02\x00\xff", 3) + sample + use + judge + judge +
-                               std::string("\x08\x00", 2));
+  seed("page", "two",
+       take + take + work + number(1, 0, 100, 0) + sample + std::string("\x0b\x00", 2) + sample +
+           use);
+  seed("page", "nonsense",
+       take + std::string("\x02\x00\xff", 3) + sample + use + judge + judge +
+           std::string("\x08\x00", 2));
   seed("page", "claim", std::string("\x0c\x03\x0a\x03\x01\x01", 6) + sample);
   for (char kind = 0; kind < 5; ++kind) {
     seed("page", std::string("adopt-") + static_cast<char>('0' + kind),
          std::string("\x0d", 1) + kind + std::string("\0\0\0", 3) + take + sample);
   }
-  seed("page", "gate", take + std::string("\x0e\x01\x00\x00\x00\x01", 6) + work + sample +
-                           std::string("\x0f", 1) + sample);
+  seed("page", "gate",
+       take + std::string("\x0e\x01\x00\x00\x00\x01", 6) + work + sample + std::string("\x0f", 1) +
+           sample);
 }
 
 // --- attach ---
@@ -405,17 +425,19 @@ void hellos() {
   seed("attach", "twice", hello(0, 1) + turn + connect + hello(0, 1) + turn);
   seed("attach", "again", hello(0, 1) + turn + leave + turn + hello(0, 1) + turn);
   seed("attach", "reattach", hello(0, 1) + turn + leave + hello(1, 1, "", page) + turn);
-  seed("attach", "restart", hello(0, 1) + turn + recovering + connect + hello(1, 1, "", page) +
-                                turn);
-  seed("attach", "waits", hello(0, 1) + turn + recovering + hello(0, 1) + turn + hello(0, 4) +
-                              turn + std::string("\6\3", 2) + turn);
-  seed("attach", "incarnation", hello(4, 1, seen) + turn + std::string("\x08", 1) +
-                                    raw(std::uint32_t{21}) + turn);
+  seed("attach", "restart",
+       hello(0, 1) + turn + recovering + connect + hello(1, 1, "", page) + turn);
+  seed("attach", "waits",
+       hello(0, 1) + turn + recovering + hello(0, 1) + turn + hello(0, 4) + turn +
+           std::string("\6\3", 2) + turn);
+  seed("attach", "incarnation",
+       hello(4, 1, seen) + turn + std::string("\x08", 1) + raw(std::uint32_t{21}) + turn);
   seed("attach", "fakes", hello(1, 1, "", std::string("\5\2\3\4\1\0", 6)) + turn);
   seed("attach", "short", hello(static_cast<char>(0x80), 1, "\x40") + turn);
   seed("attach", "long", std::string("\2\xff", 2) + std::string(255, 'x') + turn);
-  seed("attach", "scribble", hello(0, 1) + turn + std::string("\x09\0\0\x20", 4) +
-                                 std::string(32, '\xff') + leave + hello(1, 1, "", page) + turn);
+  seed("attach", "scribble",
+       hello(0, 1) + turn + std::string("\x09\0\0\x20", 4) + std::string(32, '\xff') + leave +
+           hello(1, 1, "", page) + turn);
 }
 
 }  // namespace

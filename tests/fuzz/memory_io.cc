@@ -1,10 +1,9 @@
 #include "tests/fuzz/memory_io.h"
 
-#include <kj/debug.h>
-#include <unistd.h>
-
 #include <cstring>
 #include <deque>
+#include <kj/debug.h>
+#include <unistd.h>
 
 namespace qgpu::fuzz {
 namespace {
@@ -87,11 +86,15 @@ kj::Own<kj::ConnectionReceiver> MemoryIo::wrapListenSocketFd(int fd, NetworkFilt
   return receiver;
 }
 
-kj::Own<kj::AsyncInputStream> MemoryIo::wrapInputFd(int, kj::uint) { KJ_UNIMPLEMENTED("input"); }
+kj::Own<kj::AsyncInputStream> MemoryIo::wrapInputFd(int, kj::uint) {
+  KJ_UNIMPLEMENTED("input");
+}
 kj::Own<kj::AsyncOutputStream> MemoryIo::wrapOutputFd(int, kj::uint) {
   KJ_UNIMPLEMENTED("output");
 }
-kj::Own<kj::AsyncIoStream> MemoryIo::wrapSocketFd(int, kj::uint) { KJ_UNIMPLEMENTED("socket"); }
+kj::Own<kj::AsyncIoStream> MemoryIo::wrapSocketFd(int, kj::uint) {
+  KJ_UNIMPLEMENTED("socket");
+}
 kj::Promise<kj::Own<kj::AsyncIoStream>> MemoryIo::wrapConnectingSocketFd(int, const sockaddr*,
                                                                          kj::uint, kj::uint) {
   KJ_UNIMPLEMENTED("connecting");
@@ -104,12 +107,12 @@ void MemoryPeer::write(std::string bytes) {
                    auto written = stream_->write(kept->data(), kept->size());
                    return written.attach(kj::mv(kept));
                  })
-                 .eagerlyEvaluate([](kj::Exception&&) {});   // the server has closed it
+                 .eagerlyEvaluate([](kj::Exception&&) {});  // the server has closed it
 }
 
 void MemoryPeer::endWrites() {
-  writing_ = writing_.then([this]() { stream_->shutdownWrite(); })
-                 .eagerlyEvaluate([](kj::Exception&&) {});
+  writing_ =
+      writing_.then([this]() { stream_->shutdownWrite(); }).eagerlyEvaluate([](kj::Exception&&) {});
 }
 
 kj::Promise<void> MemoryPeer::read() {

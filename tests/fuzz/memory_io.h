@@ -4,10 +4,8 @@
 // whole path from accept to answer without a system call.
 
 #include <kj/async-io.h>
-
-#include <sys/socket.h>
-
 #include <string>
+#include <sys/socket.h>
 
 namespace qgpu::fuzz {
 
@@ -39,14 +37,16 @@ class MemoryPeer {
  public:
   explicit MemoryPeer(kj::Own<kj::AsyncIoStream> stream) : stream_(kj::mv(stream)) {}
 
-  void startReading() { reading_ = read().eagerlyEvaluate([this](kj::Exception&&) { end(); }); }
+  void startReading() {
+    reading_ = read().eagerlyEvaluate([this](kj::Exception&&) { end(); });
+  }
   // Queues `bytes` behind what was written before.
   void write(std::string bytes);
   // No more bytes come; the server may still answer.
   void endWrites();
 
   const std::string& heard() const { return heard_; }
-  bool ended() const { return ended_; }   // the server closed the connection
+  bool ended() const { return ended_; }  // the server closed the connection
 
  private:
   kj::Promise<void> read();

@@ -38,5 +38,5 @@ int main(int argc, char** argv) {
     inputs += files.size();
   }
   std::fprintf(stderr, "%zu inputs\n", inputs);
-  return inputs == 0 ? 1 : 0;   // a corpus that is not there proves nothing
+  return inputs == 0 ? 1 : 0;  // a corpus that is not there proves nothing
 }

@@ -39,7 +39,7 @@ void checkAlone(CheckContext& context);    // one offline program, of its bare r
 void checkShares(CheckContext& context);   // fixed shares, and one of four processes
 void checkLatency(CheckContext& context);  // online behind offline's long kernels
 void checkTimeslices(
-    CheckContext& context);              // the card's own turns, beneath a gate that holds nobody
+    CheckContext& context);  // the card's own turns, beneath a gate that holds nobody
 void checkSuspendMethods(
     CheckContext& context);                 // whether channels can be taken off this card, and how
 void checkSuspends(CheckContext& context);  // results after many holds

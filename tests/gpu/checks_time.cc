@@ -33,7 +33,7 @@ std::vector<double> ratesTogether(Scene& scene, int seconds, const CheckContext&
                                   const std::vector<Tenant>& tenants) {
   const std::string begin = scene.signalFile();
   const Arguments program = burning(context, "plain", kShortKernelMs,
-                                {"--seconds", std::to_string(seconds), "--from", begin});
+                                    {"--seconds", std::to_string(seconds), "--from", begin});
   std::vector<std::unique_ptr<Child>> children;
   for (const Tenant& tenant : tenants) {
     children.push_back(scene.run(tenant, program));
@@ -240,7 +240,7 @@ void checkShares(CheckContext& context) {
   // One task of four processes beside one of one: a share is the task's.
   const std::string begin = scene.signalFile();
   const Arguments one = burning(context, "plain", kShortKernelMs,
-                            {"--seconds", std::to_string(seconds), "--from", begin});
+                                {"--seconds", std::to_string(seconds), "--from", begin});
   auto many = scene.run({"many", "ordinary", 50, Tenant::kSeveral}, several(4, one));
   scene.await("four processes", *many, [&] { return said(*many, "burns") == 4; });
   auto single = scene.run({"single", "ordinary", 50}, one);

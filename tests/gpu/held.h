@@ -30,7 +30,8 @@ struct HeldTenant {
 
   // Whether the offline program makes nothing while `meanwhile` is done and in this time after it;
   // one that ended before may be told in it.
-  bool standsStill(milliseconds time, const std::function<void()>& meanwhile = [] {}) const;
+  bool standsStill(
+      milliseconds time, const std::function<void()>& meanwhile = [] {}) const;
   // Online comes to its end, and the offline program goes on and to its own.
   Json restOnline();
   Json endOffline();

@@ -18,13 +18,13 @@ prove::Report reportOf(std::vector<Finding> findings) {
 }
 
 TEST(IsolationReport, OnlyWhatWasMetIsProvenAndTheRestSaysWhy) {
-  const prove::Report report =
-      reportOf({found("a", Verdict::kMet), found("b", Verdict::kMissed),
-                found("c", Verdict::kReported),
-                {"d", "it holds", {}, Verdict::kSkipped, "no torch"},
-                {"e", "", {}, Verdict::kFailed, "the program died"},
-                {"skipped", "", {}, Verdict::kSkipped, "no PyTorch"},
-                {"f", "", {}}});
+  const prove::Report report = reportOf({found("a", Verdict::kMet),
+                                         found("b", Verdict::kMissed),
+                                         found("c", Verdict::kReported),
+                                         {"d", "it holds", {}, Verdict::kSkipped, "no torch"},
+                                         {"e", "", {}, Verdict::kFailed, "the program died"},
+                                         {"skipped", "", {}, Verdict::kSkipped, "no PyTorch"},
+                                         {"f", "", {}}});
   ASSERT_EQ(report.promises.size(), 6u) << "nothing was promised of the last";
   EXPECT_EQ(report.count(prove::Verdict::Proven), 1u);
   EXPECT_EQ(report.promises[0].verdict, prove::Verdict::Proven);
@@ -39,25 +39,24 @@ TEST(IsolationReport, OnlyWhatWasMetIsProvenAndTheRestSaysWhy) {
 }
 
 TEST(IsolationReport, FiguresAreIntegersWithTheirUnit) {
-  const prove::Report report = reportOf(
-      {found("online's start, 10 ms", Verdict::kMet,
-             {{"start_p50_us", 519.9},
-              {"bursts", 300},
-              {"ratio", 0.9931},
-              {"seconds", 8.2},
-              {"sum", 2146747849.0},
-              {"added_ns_p25", -14.99},
-              {"stood_still", true},
-              {"suspend", "rm"},
-              {"settle_us", {{"n", 302}, {"p50", 981}, {"p99", 1120}}}})});
+  const prove::Report report =
+      reportOf({found("online's start, 10 ms", Verdict::kMet,
+                      {{"start_p50_us", 519.9},
+                       {"bursts", 300},
+                       {"ratio", 0.9931},
+                       {"seconds", 8.2},
+                       {"sum", 2146747849.0},
+                       {"added_ns_p25", -14.99},
+                       {"stood_still", true},
+                       {"suspend", "rm"},
+                       {"settle_us", {{"n", 302}, {"p50", 981}, {"p99", 1120}}}})});
   const prove::Promise& promise = report.promises.at(0);
   EXPECT_EQ(promise.id, "online-s-start-10-ms");
   EXPECT_EQ(promise.says, "online's start, 10 ms: it holds");
   EXPECT_EQ(promise.again, "./dev test-gpu latency");
   const std::vector<prove::Figure> wanted = {
-      {"start_p50_us", 520}, {"bursts", 300},        {"ratio_permille", 993},
-      {"seconds", 8},        {"sum", 2146747849},
-      {"added_ns_p25", -15}, {"stood_still", 1},     {"settle_us_n", 302},
+      {"start_p50_us", 520},  {"bursts", 300},        {"ratio_permille", 993}, {"seconds", 8},
+      {"sum", 2146747849},    {"added_ns_p25", -15},  {"stood_still", 1},      {"settle_us_n", 302},
       {"settle_p50_us", 981}, {"settle_p99_us", 1120}};
   EXPECT_EQ(promise.figures, wanted);
 }

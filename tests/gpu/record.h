@@ -27,8 +27,8 @@ std::string inOneWord(const std::string& text);
 class Record {
  public:
   void begin(const std::string& check) { check_ = check; }  // whose findings come
-  void add(Finding finding);                            // and prints it
-  void took(const std::string& check, double seconds);  // that, and prints it
+  void add(Finding finding);                                // and prints it
+  void took(const std::string& check, double seconds);      // that, and prints it
   // The page; `about` are lines on card, driver and machine.
   std::string markdown(const std::string& title, const std::vector<std::string>& about) const;
   bool allMet() const;  // nothing was missed, nothing failed

@@ -32,9 +32,9 @@ struct Object {
   std::uint32_t client, parent, handle, objectClass;
   Memory memory;
   std::uint32_t engine;
-  std::uint32_t device;  // that it lies beneath; ~0: none
-  std::uint32_t file;    // of a client
-  std::int32_t pid;      // whose it is; 0: this place is free
+  std::uint32_t device;                    // that it lies beneath; ~0: none
+  std::uint32_t file;                      // of a client
+  std::int32_t pid;                        // whose it is; 0: this place is free
   std::atomic<std::uint32_t> disabled;     // so often, and it runs after as many enables
   std::atomic<std::uint32_t> stopped;      // disabled, and committed
   std::atomic<std::uint64_t> timesliceUs;  // of a group

@@ -7,11 +7,13 @@ namespace {
 
 constexpr Nanos kActMin = micros(200);
 constexpr Nanos kActMax = millis(40);
-constexpr std::uint32_t kFirstPid = 100'000;   // of owners; processes of tenants are others
+constexpr std::uint32_t kFirstPid = 100'000;  // of owners; processes of tenants are others
 constexpr std::size_t kAskedMax = 64;
 
 // Says nothing of what is bound.
-bool busyNow(const std::string& code) { return code == "overloaded" || code == "unavailable"; }
+bool busyNow(const std::string& code) {
+  return code == "overloaded" || code == "unavailable";
+}
 
 bool mayFitLater(const std::string& code) {
   return code == "no-room" || code == "cordoned" || code == "conflict";
@@ -53,11 +55,11 @@ void Client::tookOver(std::uint64_t task, const std::string& requestId) {
 }
 
 std::string Client::waitsFor() const {
-  std::string text = std::to_string(asked_.size()) + " answers, " + std::to_string(jobs_.size()) +
-                     " tasks";
+  std::string text =
+      std::to_string(asked_.size()) + " answers, " + std::to_string(jobs_.size()) + " tasks";
   for (const auto& [id, job] : jobs_) {
-    text += "; " + job.requestId + " task " + std::to_string(job.task) +
-            (job.asked ? " asked" : "");
+    text +=
+        "; " + job.requestId + " task " + std::to_string(job.task) + (job.asked ? " asked" : "");
   }
   return text;
 }
@@ -89,7 +91,7 @@ void Client::visit(std::uint64_t id, Job& job) {
   if (job.ownerPid != 0 && dice_.percent(70)) {
     ownerDies_(job.ownerPid);
     job.ownerPid = 0;
-    job.endAt = host_.now() + seconds(2);   // then it asks, whatever became of it
+    job.endAt = host_.now() + seconds(2);  // then it asks, whatever became of it
     return;
   }
   askEnd(id, job);
@@ -178,10 +180,14 @@ void Client::wander() {
 void Client::operate() {
   const std::string card = someCard();
   switch (dice_.below(5)) {
-    case 0: return ask({}, [&](auto request) { request.setCordon(card); });
-    case 1: return ask({}, [&](auto request) { request.setDrain(card); });
-    case 2: return ask({}, [](auto request) { request.setLogLevel("debug"); });
-    default: return ask({}, [&](auto request) { request.setUncordon(card); });
+    case 0:
+      return ask({}, [&](auto request) { request.setCordon(card); });
+    case 1:
+      return ask({}, [&](auto request) { request.setDrain(card); });
+    case 2:
+      return ask({}, [](auto request) { request.setLogLevel("debug"); });
+    default:
+      return ask({}, [&](auto request) { request.setUncordon(card); });
   }
 }
 
@@ -190,13 +196,20 @@ void Client::talkNonsense() {
   const std::uint64_t word = dice_.percent(50) ? dice_.word() : dice_.below(40);
   const Fill fill = [&](schema::Request::Builder request) {
     switch (word % 7) {
-      case 0: return request.setUnbind(word);
-      case 1: return request.setEvict(word);
-      case 2: return request.setCordon("no such card");
-      case 3: return request.setEvents(word);
-      case 4: return request.setLogLevel(std::string(300, 'x'));
-      case 5: return request.initPolicy().setCard("");
-      default: break;
+      case 0:
+        return request.setUnbind(word);
+      case 1:
+        return request.setEvict(word);
+      case 2:
+        return request.setCordon("no such card");
+      case 3:
+        return request.setEvents(word);
+      case 4:
+        return request.setLogLevel(std::string(300, 'x'));
+      case 5:
+        return request.initPolicy().setCard("");
+      default:
+        break;
     }
     auto spec = request.initBind();
     spec.setName(std::string(word % 200, 'n'));

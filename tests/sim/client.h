@@ -24,7 +24,7 @@ class Client final : public Actor {
     std::string token;
     Class taskClass = Class::Ordinary;
     Bytes quota{0};
-    std::uint32_t ownerPid = 0;   // 0: nobody
+    std::uint32_t ownerPid = 0;  // 0: nobody
   };
   using Tell = std::function<void(const Bound&)>;
   using OwnerDies = std::function<void(std::uint32_t pid)>;
@@ -61,9 +61,9 @@ class Client final : public Actor {
     std::string card;
     std::uint32_t ownerPid = 0;
     std::uint32_t uid = 0;
-    std::uint64_t task = 0;   // 0: not known to be bound
-    bool asked = false;       // a bind or an end is on its way
-    bool uncertain = false;   // a manager ended without an answer: it may be bound
+    std::uint64_t task = 0;  // 0: not known to be bound
+    bool asked = false;      // a bind or an end is on its way
+    bool uncertain = false;  // a manager ended without an answer: it may be bound
     Nanos endAt = kNever;
   };
   enum class What : std::uint8_t { Bind, End, Other };
@@ -91,14 +91,14 @@ class Client final : public Actor {
   Dice dice_;
   const Tell bound_;
   const OwnerDies ownerDies_;
-  ActorId self_ = ActorId::kNobody;   // nobody: no manager serves
+  ActorId self_ = ActorId::kNobody;  // nobody: no manager serves
   ActorId node_ = ActorId::kNobody;
   bool calm_ = false;
   bool ending_ = false;
   std::uint64_t lastCorr_ = 0;
   std::uint64_t lastJob_ = 0;
   std::map<std::uint64_t, Job> jobs_;
-  std::map<std::uint64_t, Ask> asked_;   // by correlation id
+  std::map<std::uint64_t, Ask> asked_;  // by correlation id
 };
 
 }  // namespace qgpu::sim

@@ -10,10 +10,10 @@ namespace qgpu::sim {
 namespace {
 
 const char* name(GuestNews::Kind kind) {
-  constexpr const char* kNames[] = {
-      "attached", "waits",  "submitted", "started",  "frozen", "thawed", "undone", "retired",
-      "died",     "bytes returned", "allocated", "freed", "refused", "failed", "orphaned",
-      "lies",     "silent", "disobeys"};
+  constexpr const char* kNames[] = {"attached",  "waits",  "submitted", "started", "frozen",
+                                    "thawed",    "undone", "retired",   "died",    "bytes returned",
+                                    "allocated", "freed",  "refused",   "failed",  "orphaned",
+                                    "lies",      "silent", "disobeys"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -132,11 +132,10 @@ void Tracer::onGate(const GateStore& store, Nanos now) {
 
 void Tracer::onGuest(const GuestNews& news, Nanos now) {
   if (!open_) return;
-  line(now, "task " + std::to_string(news.task) + " process " + std::to_string(news.process) +
-                " " + name(news.kind) +
-                (news.amount != 0 ? " " + std::to_string(news.amount) : "") + " (" +
-                std::to_string(news.inFlight) + " in flight, " + std::to_string(news.waiting) +
-                " wait)");
+  line(now, "task " + std::to_string(news.task) + " process " + std::to_string(news.process) + " " +
+                name(news.kind) + (news.amount != 0 ? " " + std::to_string(news.amount) : "") +
+                " (" + std::to_string(news.inFlight) + " in flight, " +
+                std::to_string(news.waiting) + " wait)");
 }
 
 }  // namespace qgpu::sim

@@ -45,7 +45,7 @@ class Tracer final : public Watch {
   void onGuest(const GuestNews& news, Nanos now) override;
 
   void say(Nanos now, const std::string& text) const { line(now, "--- " + text); }
-  void open() { open_ = true; }   // until then it is silent, but learns who is who
+  void open() { open_ = true; }  // until then it is silent, but learns who is who
 
  private:
   std::string who(ActorId id) const;

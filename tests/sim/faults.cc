@@ -5,9 +5,9 @@
 namespace qgpu::sim {
 namespace {
 
-constexpr Fault kHere[] = {Fault::Crash,     Fault::PowerLoss, Fault::DiskFull, Fault::DiskErrors,
-                           Fault::SyncFails, Fault::SlowDisk,  Fault::Stalls,
-                           Fault::LostDatabase};
+constexpr Fault kHere[] = {Fault::Crash,      Fault::PowerLoss,   Fault::DiskFull,
+                           Fault::DiskErrors, Fault::SyncFails,   Fault::SlowDisk,
+                           Fault::Stalls,     Fault::LostDatabase};
 constexpr Nanos kStallMax = millis(30);
 constexpr Nanos kWhileMin = millis(5);
 constexpr Nanos kWhileMax = seconds(4);
@@ -33,15 +33,22 @@ void Faults::schedule() {
 
 void Faults::strike() {
   switch (dice_.pick(mine_)) {
-    case Fault::Crash: return actions_.end(Ending::Crash);
-    case Fault::PowerLoss: return actions_.end(Ending::PowerLoss);
-    case Fault::DiskFull: return forAWhile(actions_.fillDisk);
+    case Fault::Crash:
+      return actions_.end(Ending::Crash);
+    case Fault::PowerLoss:
+      return actions_.end(Ending::PowerLoss);
+    case Fault::DiskFull:
+      return forAWhile(actions_.fillDisk);
     case Fault::DiskErrors:
       return actions_.breakDisk(static_cast<std::uint64_t>(dice_.between(1, 20)));
-    case Fault::SyncFails: return actions_.failSync();
-    case Fault::SlowDisk: return forAWhile(actions_.slowDisk);
-    case Fault::LostDatabase: return actions_.loseDatabase();
-    default: break;
+    case Fault::SyncFails:
+      return actions_.failSync();
+    case Fault::SlowDisk:
+      return forAWhile(actions_.slowDisk);
+    case Fault::LostDatabase:
+      return actions_.loseDatabase();
+    default:
+      break;
   }
   const Home home = dice_.percent(70) ? Home::Main : Home::Card;
   host_.stall(home, host_.now() + dice_.magnitude(micros(50), kStallMax));

@@ -13,12 +13,12 @@ namespace qgpu::sim {
 
 // What a world lets happen to it.
 struct FaultActions {
-  std::function<void(Ending)> end;              // the manager, after the step that runs
+  std::function<void(Ending)> end;  // the manager, after the step that runs
   std::function<void(bool full)> fillDisk;
-  std::function<void(std::uint64_t times)> breakDisk;   // that many I/Os fail
+  std::function<void(std::uint64_t times)> breakDisk;  // that many I/Os fail
   std::function<void()> failSync;
   std::function<void(bool slow)> slowDisk;
-  std::function<void()> loseDatabase;           // and the manager with it
+  std::function<void()> loseDatabase;  // and the manager with it
 };
 
 class Faults {
@@ -37,7 +37,7 @@ class Faults {
   const Options& options_;
   Dice dice_;
   const FaultActions actions_;
-  std::vector<Fault> mine_;   // of the seed's classes, those that happen here
+  std::vector<Fault> mine_;  // of the seed's classes, those that happen here
   bool stopped_ = false;
 };
 

@@ -9,7 +9,7 @@
 namespace qgpu::sim {
 namespace {
 
-constexpr std::size_t kNoHome = 2;   // in Resident::mail: sent by nobody who lives on a loop
+constexpr std::size_t kNoHome = 2;  // in Resident::mail: sent by nobody who lives on a loop
 
 std::uint64_t queueKey(ActorId from, ActorId to, Lane lane) {
   return static_cast<std::uint64_t>(from) << 33 | static_cast<std::uint64_t>(to) << 1 |
@@ -134,7 +134,7 @@ void Host::deliver(std::uint32_t index) {
   queues_[index].mail.pop_front();
   if (queues_[index].mail.empty()) unready(index);
   const bool timer = mail.timer != 0;
-  if (timer && firedTimers_.erase(mail.timer) == 0) return;   // cancelled in the meantime
+  if (timer && firedTimers_.erase(mail.timer) == 0) return;  // cancelled in the meantime
   Resident& receiver = resident(to);
   if (lane == Lane::Ordinary) --receiver.mail[homeOf(from)];
   if (receiver.actor == nullptr) return;
@@ -267,7 +267,7 @@ bool Host::step(Nanos until) {
     return true;
   }
   Nanos next = timer.value_or(kNever);
-  if (!ready_.empty()) {   // mail waits for a loop that is stalled
+  if (!ready_.empty()) {  // mail waits for a loop that is stalled
     for (const Nanos stalled : stalledUntil_) {
       if (stalled > now_) next = std::min(next, stalled);
     }
@@ -308,7 +308,7 @@ void Host::finishSend() {
   const std::uint64_t serial = ++serial_;
   OwnedMessage message{sendFrom_, sendTo_, scratch_.finish<schema::Envelope>()};
   if (sendLane_ == Lane::Control) {
-    if (homeOf(sendTo_) == kNoHome) return;   // of an earlier life
+    if (homeOf(sendTo_) == kNoHome) return;  // of an earlier life
     put(sendFrom_, sendTo_, Lane::Control, {std::move(message.words), serial, 0});
   } else if (turnOf_ == sendFrom_ && turnOf_ != ActorId::kNobody) {
     turnSends_.push_back({std::move(message), serial});

@@ -33,10 +33,10 @@ class Dice {
  public:
   explicit Dice(std::uint64_t seed) : prng_(seed) {}
   std::uint64_t word() { return prng_.next(); }
-  std::uint64_t below(std::uint64_t n) {   // 0 .. n-1
+  std::uint64_t below(std::uint64_t n) {  // 0 .. n-1
     return static_cast<std::uint64_t>((static_cast<unsigned __int128>(prng_.next()) * n) >> 64);
   }
-  std::int64_t between(std::int64_t low, std::int64_t high) {   // both included
+  std::int64_t between(std::int64_t low, std::int64_t high) {  // both included
     return low + static_cast<std::int64_t>(below(static_cast<std::uint64_t>(high - low + 1)));
   }
   Nanos between(Nanos low, Nanos high) { return Nanos(between(low.value, high.value)); }
@@ -55,8 +55,8 @@ class Dice {
 struct HostOptions {
   std::uint64_t seed = 1;
   std::uint32_t mailboxMax = 1024;
-  Nanos start = seconds(1);    // what this machine's clock shows at first
-  Nanos turnMin{200};          // what a turn takes
+  Nanos start = seconds(1);  // what this machine's clock shows at first
+  Nanos turnMin{200};        // what a turn takes
   Nanos turnMax = micros(2);
 };
 
@@ -93,7 +93,7 @@ class Host final : public TurnHost {
   }
 
   // --- timers of adapters, guests and faults ---
-  using Key = std::uint64_t;   // never 0
+  using Key = std::uint64_t;  // never 0
   Key at(Scope scope, Nanos when, std::function<void()> work);
   Key after(Scope scope, Nanos delay, std::function<void()> work) {
     return at(scope, now_ + delay, std::move(work));
@@ -132,27 +132,27 @@ class Host final : public TurnHost {
   struct Resident {
     Actor* actor = nullptr;
     Home home = Home::Main;
-    std::array<std::uint32_t, 3> mail{};   // ordinary, by the sender's home; 2: no actor
+    std::array<std::uint32_t, 3> mail{};  // ordinary, by the sender's home; 2: no actor
     Prng prng{0};
   };
   struct Mail {
     Words words;
     std::uint64_t serial = 0;
-    std::uint64_t timer = 0;   // 0: was sent
+    std::uint64_t timer = 0;  // 0: was sent
   };
   // Messages of one sender to one receiver on one lane: FIFO (C6).
   struct Queue {
     ActorId from{};
     ActorId to{};
     Lane lane = Lane::Ordinary;
-    std::size_t readyAt = SIZE_MAX;   // position in ready_
+    std::size_t readyAt = SIZE_MAX;  // position in ready_
     std::deque<Mail> mail;
   };
   struct ActorTimer {
     ActorId actor{};
     Words words;
   };
-  struct HeldBack {   // sent in the turn that is not over
+  struct HeldBack {  // sent in the turn that is not over
     OwnedMessage message;
     std::uint64_t serial = 0;
   };
@@ -176,20 +176,20 @@ class Host final : public TurnHost {
   Watch& watch_;
   Dice dice_;
   Nanos now_;
-  std::vector<Resident> residents_;   // by id - first_
-  std::uint32_t first_ = 1;           // addresses are not used again after a restart
+  std::vector<Resident> residents_;  // by id - first_
+  std::uint32_t first_ = 1;          // addresses are not used again after a restart
   Journal* journal_ = nullptr;
 
-  std::unordered_map<std::uint64_t, std::uint32_t> queueIndex_;   // never iterated
+  std::unordered_map<std::uint64_t, std::uint32_t> queueIndex_;  // never iterated
   std::vector<Queue> queues_;
   std::vector<std::uint32_t> ready_;
   std::array<Nanos, 2> stalledUntil_{};
   TimerQueue<ActorTimer> actorTimers_;
-  std::unordered_set<std::uint64_t> firedTimers_;   // fired, their message not delivered yet
+  std::unordered_set<std::uint64_t> firedTimers_;  // fired, their message not delivered yet
   TimerQueue<Work> managerTimers_;
   TimerQueue<Work> worldTimers_;
   OutputGate gate_;
-  std::unordered_map<const capnp::word*, std::uint64_t> heldSerials_;   // of what waits at gate_
+  std::unordered_map<const capnp::word*, std::uint64_t> heldSerials_;  // of what waits at gate_
   ScratchBuilder scratch_;
 
   ActorId sendFrom_{};
@@ -201,7 +201,7 @@ class Host final : public TurnHost {
   std::vector<HeldBack> turnSends_;
   std::vector<StoredRow> turnRows_;
   std::uint64_t batches_ = 0;
-  std::uint64_t life_ = 0;      // answers of an earlier life's journal are not heard
+  std::uint64_t life_ = 0;  // answers of an earlier life's journal are not heard
   std::uint64_t serial_ = 0;
   std::uint64_t turns_ = 0;
   std::uint64_t fired_ = 0;

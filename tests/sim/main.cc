@@ -1,6 +1,5 @@
 // qgpu-sim: what a seed does, what many seeds find, whether planted bugs are found.
 #include <CLI/CLI.hpp>
-
 #include <cstdio>
 #include <fstream>
 
@@ -10,7 +9,7 @@
 namespace qgpu::sim {
 namespace {
 
-constexpr std::uint64_t kTracedEvents = 60;   // before a failure
+constexpr std::uint64_t kTracedEvents = 60;  // before a failure
 constexpr std::size_t kPlantBatch = 32;
 // Within which a planted bug must be found. The first are those that were quick at it when somebody
 // looked.
@@ -58,8 +57,8 @@ struct Command {
 };
 
 std::string replay(std::uint64_t seed, const RunnerOptions& options) {
-  std::string command = std::string("qgpu-sim ") + (options.cluster ? "--cluster " : "") +
-                        std::to_string(seed);
+  std::string command =
+      std::string("qgpu-sim ") + (options.cluster ? "--cluster " : "") + std::to_string(seed);
   for (const std::string& set : options.sets) command += " --set " + set;
   if (!options.plant.empty()) command += " --plant " + options.plant;
   return command;
@@ -111,7 +110,7 @@ int report(const Summary& summary, const Command& command) {
   for (const Summary::Bad& bad : summary.bad) print(bad.seed, bad.failure, command.runner);
   std::uint64_t missing = 0;
   for (std::size_t i = 0; i < std::size(kMarks); ++i) {
-    if ((i >= kNodeMarks) != command.runner.cluster) continue;   // of the other kind of seeds
+    if ((i >= kNodeMarks) != command.runner.cluster) continue;  // of the other kind of seeds
     const bool must = kMarks[i].about == std::string("Must");
     missing += must && summary.marks[i] == 0 ? 1 : 0;
     if (!command.marks && summary.marks[i] != 0) continue;
@@ -120,14 +119,15 @@ int report(const Summary& summary, const Command& command) {
   }
   const double cpu = static_cast<double>(summary.cpuNs) / 1e9;
   const int runs = command.runner.twice ? 2 : 1;
-  std::printf("{\"sim\":\"seeds\",\"seeds\":%llu,\"bad\":%zu,\"events\":%llu,\"managers\":%llu,"
-              "\"tasks\":%llu,\"cpu_s\":%.1f,\"events_per_cpu_s\":%.0f,\"marks_missed\":%llu}\n",
-              static_cast<unsigned long long>(summary.seeds), summary.bad.size(),
-              static_cast<unsigned long long>(summary.events),
-              static_cast<unsigned long long>(summary.lives),
-              static_cast<unsigned long long>(summary.tasks), cpu,
-              runs * static_cast<double>(summary.events) / std::max(cpu, 1e-3),
-              static_cast<unsigned long long>(missing));
+  std::printf(
+      "{\"sim\":\"seeds\",\"seeds\":%llu,\"bad\":%zu,\"events\":%llu,\"managers\":%llu,"
+      "\"tasks\":%llu,\"cpu_s\":%.1f,\"events_per_cpu_s\":%.0f,\"marks_missed\":%llu}\n",
+      static_cast<unsigned long long>(summary.seeds), summary.bad.size(),
+      static_cast<unsigned long long>(summary.events),
+      static_cast<unsigned long long>(summary.lives),
+      static_cast<unsigned long long>(summary.tasks), cpu,
+      runs * static_cast<double>(summary.events) / std::max(cpu, 1e-3),
+      static_cast<unsigned long long>(missing));
   if (!summary.bad.empty()) return static_cast<int>(summary.bad[0].failure.failing);
   return command.marks && missing != 0 ? static_cast<int>(Failing::NotFound) : 0;
 }
@@ -135,8 +135,8 @@ int report(const Summary& summary, const Command& command) {
 int runMany(const Command& command) {
   const auto seeds = Seeds::parse(command.seeds);
   const auto checked = settingsOf(1, command.runner);
-  for (const std::string& why : {seeds ? "" : seeds.error().message,
-                                 checked ? "" : checked.error().message}) {
+  for (const std::string& why :
+       {seeds ? "" : seeds.error().message, checked ? "" : checked.error().message}) {
     if (why.empty()) continue;
     std::fprintf(stderr, "qgpu-sim: %s\n", why.c_str());
     return static_cast<int>(Failing::Usage);
@@ -148,8 +148,8 @@ int runMany(const Command& command) {
 // the invariant that the bug is known to break. Seeds are tried some at a time, as they are given.
 struct Finding {
   std::optional<Summary::Bad> bad;
-  std::string otherwise;     // by what else it was noticed
-  std::uint64_t seeds = 0;   // that were tried
+  std::string otherwise;    // by what else it was noticed
+  std::uint64_t seeds = 0;  // that were tried
 };
 Finding find(const Seeds& seeds, const std::string& invariant, const RunnerOptions& options) {
   RunnerOptions sound = options;
@@ -183,10 +183,9 @@ int runBugs(const Command& command) {
     return static_cast<int>(Failing::Usage);
   }
   int missed = 0;
-  const std::vector<Names> bugs = command.runner.cluster
-                                      ? std::vector<Names>(std::begin(kClusterBugs),
-                                                           std::end(kClusterBugs))
-                                      : std::vector<Names>(std::begin(kBugs), std::end(kBugs));
+  const std::vector<Names> bugs =
+      command.runner.cluster ? std::vector<Names>(std::begin(kClusterBugs), std::end(kClusterBugs))
+                             : std::vector<Names>(std::begin(kBugs), std::end(kBugs));
   for (const Names& bug : bugs) {
     if (!command.runner.plant.empty() && command.runner.plant != bug.name) continue;
     RunnerOptions options = command.runner;
@@ -268,11 +267,12 @@ int runPowerLoss(const Command& command) {
     std::printf("power cut %llu: %s\n", static_cast<unsigned long long>(summary.failedPoint),
                 summary.failure.c_str());
   }
-  std::printf("{\"sim\":\"power-loss\",\"points\":%llu,\"in_recovery\":%llu,"
-              "\"acknowledged\":%llu,\"lost\":%d}\n",
-              static_cast<unsigned long long>(summary.points),
-              static_cast<unsigned long long>(summary.inRecovery),
-              static_cast<unsigned long long>(summary.batches), summary.failure.empty() ? 0 : 1);
+  std::printf(
+      "{\"sim\":\"power-loss\",\"points\":%llu,\"in_recovery\":%llu,"
+      "\"acknowledged\":%llu,\"lost\":%d}\n",
+      static_cast<unsigned long long>(summary.points),
+      static_cast<unsigned long long>(summary.inRecovery),
+      static_cast<unsigned long long>(summary.batches), summary.failure.empty() ? 0 : 1);
   return summary.failure.empty() ? 0 : static_cast<int>(Failing::Invariant);
 }
 
@@ -299,8 +299,9 @@ int choose(const Command& command) {
   if (!command.shrinkSeed.empty()) return runShrink(command);
   if (!command.seeds.empty()) return runMany(command);
   if (!command.seed.empty()) return runOne(command);
-  std::fprintf(stderr, "qgpu-sim: a seed, --seeds, --bugs, --shrink or --regressions is wanted; "
-                       "--help tells more\n");
+  std::fprintf(stderr,
+               "qgpu-sim: a seed, --seeds, --bugs, --shrink or --regressions is wanted; "
+               "--help tells more\n");
   return static_cast<int>(Failing::Usage);
 }
 

@@ -15,12 +15,12 @@ namespace qgpu::sim {
 
 // Classes of faults; bits of Options::faults.
 enum class Fault : std::uint32_t {
-  Crash = 1u << 0,          // the manager is killed and starts again
-  PowerLoss = 1u << 1,      // ... and the disk loses what was not synced
-  DiskFull = 1u << 2,       // for a while
-  DiskErrors = 1u << 3,     // EIO now and then
-  SyncFails = 1u << 4,      // a failed fsync ends the manager
-  SlowDisk = 1u << 5,       // an fsync takes up to seconds
+  Crash = 1u << 0,       // the manager is killed and starts again
+  PowerLoss = 1u << 1,   // ... and the disk loses what was not synced
+  DiskFull = 1u << 2,    // for a while
+  DiskErrors = 1u << 3,  // EIO now and then
+  SyncFails = 1u << 4,   // a failed fsync ends the manager
+  SlowDisk = 1u << 5,    // an fsync takes up to seconds
   SmallMailboxes = 1u << 6,
   Stalls = 1u << 7,         // a loop of the manager has no turns for a while
   Ignorers = 1u << 8,       // tenants that launch through a shut gate
@@ -47,36 +47,36 @@ struct Options {
 
   std::uint32_t cards = 1;
   std::int64_t cardGib = 16;
-  bool freeze = false;              // cards that suspend by freeze ...
-  bool rm = false;                  // ... or by rm; else by gate
-  std::uint32_t refusals = 0;       // permille of the driver's calls that take channels off ...
-  std::uint32_t busy = 0;           // ... and of all of them that may pass
-  std::uint32_t undoes = 0;         // permille of channels taken off that it puts on by itself
+  bool freeze = false;         // cards that suspend by freeze ...
+  bool rm = false;             // ... or by rm; else by gate
+  std::uint32_t refusals = 0;  // permille of the driver's calls that take channels off ...
+  std::uint32_t busy = 0;      // ... and of all of them that may pass
+  std::uint32_t undoes = 0;    // permille of channels taken off that it puts on by itself
   bool mixed = true;
   std::uint32_t maxTasksPerCard = 0;
   Policy policy = Policy::BestEffort;
-  std::uint32_t slots = 16;         // task actors of the node
+  std::uint32_t slots = 16;  // task actors of the node
   std::uint32_t mailboxMax = 1024;
-  std::uint64_t snapshotRows = 4096;   // length of the journal that starts a snapshot
+  std::uint64_t snapshotRows = 4096;  // length of the journal that starts a snapshot
 
   Nanos onlineIdle = millis(100);
   Nanos sliceMin = millis(2);
   Nanos sliceMax = millis(30);
 
-  std::uint32_t tasks = 4;          // that the client keeps bound, about
-  Nanos lifeMin = millis(50);       // of a task
+  std::uint32_t tasks = 4;     // that the client keeps bound, about
+  Nanos lifeMin = millis(50);  // of a task
   Nanos lifeMax = seconds(3);
   std::uint32_t onlinePercent = 25;
-  std::uint32_t offlinePercent = 40;   // the rest is ordinary
-  std::uint32_t wholePercent = 5;      // of ordinary ones: whole cards
+  std::uint32_t offlinePercent = 40;  // the rest is ordinary
+  std::uint32_t wholePercent = 5;     // of ordinary ones: whole cards
   Nanos kernelMin = micros(10);
   Nanos kernelMax = millis(5);
-  Nanos faultEvery = millis(500);   // of the world's faults, on average
+  Nanos faultEvery = millis(500);  // of the world's faults, on average
 
-  std::uint64_t events = 30'000;    // of the safety phase; ...
-  Nanos length = seconds(20);       // ... which ends then at the latest
+  std::uint64_t events = 30'000;  // of the safety phase; ...
+  Nanos length = seconds(20);     // ... which ends then at the latest
 
-  std::string judge;                // first letters of the invariants that count; empty: all
+  std::string judge;  // first letters of the invariants that count; empty: all
 
   bool has(Fault fault) const { return (faults & static_cast<std::uint32_t>(fault)) != 0; }
   void remove(Fault fault) { faults &= ~static_cast<std::uint32_t>(fault); }

@@ -49,32 +49,32 @@ namespace qgpu::sim {
 
 // Of a cluster: in the scheduler, the member and what the node does for it; in the seat and the
 // store of several schedulers, and the last one in how the world puts a scheduler together.
-#define QGPU_CLUSTER_BUGS(X)  \
-  X(PlacedBeforeFence, "C3")  \
-  X(LeaseIgnored, "C1")       \
-  X(TermNotStored, "C1")      \
-  X(TermReused, "C1")         \
-  X(SubmitTakenAgain, "P6")   \
-  X(AnsweredTwice, "C2")      \
-  X(UnknownTaskKept, "C4")    \
-  X(EndedRoomKept, "P4")      \
-  X(EndUntold, "P9")          \
-  X(SubmitNotStored, "D2")    \
-  X(StaleEpochBound, "P3")    \
-  X(CordonIgnored, "P8")      \
-  X(CpuOverbooked, "P8")      \
-  X(InfeasibleWhenFull, "P7") \
-  X(WaitersNotWoken, "P10")   \
-  X(RoundNotUndone, "C2")     \
-  X(AddressStored, "A13")     \
-  X(EndedBeforeNode, "C4")    \
-  X(GroupTorn, "P11")         \
-  X(GroupToldEarly, "P11")    \
-  X(SeatBelieved, "C1")       \
-  X(SeatTakenAnyway, "C1")    \
-  X(AnyoneTakenForEnded, "C1") \
-  X(ChangeUnguarded, "C1")    \
-  X(TurnIgnored, "D1")        \
+#define QGPU_CLUSTER_BUGS(X)    \
+  X(PlacedBeforeFence, "C3")    \
+  X(LeaseIgnored, "C1")         \
+  X(TermNotStored, "C1")        \
+  X(TermReused, "C1")           \
+  X(SubmitTakenAgain, "P6")     \
+  X(AnsweredTwice, "C2")        \
+  X(UnknownTaskKept, "C4")      \
+  X(EndedRoomKept, "P4")        \
+  X(EndUntold, "P9")            \
+  X(SubmitNotStored, "D2")      \
+  X(StaleEpochBound, "P3")      \
+  X(CordonIgnored, "P8")        \
+  X(CpuOverbooked, "P8")        \
+  X(InfeasibleWhenFull, "P7")   \
+  X(WaitersNotWoken, "P10")     \
+  X(RoundNotUndone, "C2")       \
+  X(AddressStored, "A13")       \
+  X(EndedBeforeNode, "C4")      \
+  X(GroupTorn, "P11")           \
+  X(GroupToldEarly, "P11")      \
+  X(SeatBelieved, "C1")         \
+  X(SeatTakenAnyway, "C1")      \
+  X(AnyoneTakenForEnded, "C1")  \
+  X(ChangeUnguarded, "C1")      \
+  X(TurnIgnored, "D1")          \
   X(UnsureTakenForUndone, "D1") \
   X(LoadedTooEarly, "D1")
 
@@ -119,57 +119,55 @@ namespace qgpu::sim {
   X(DiedUnreturned, Must)
 
 // Marks of seeds of clusters.
-#define QGPU_CLUSTER_MARKS(X)    \
-  X(NodeSuspected, Must)         \
-  X(NodeLost, Must)              \
-  X(SchedulerSlept, Must)        \
-  X(PlacedAfterLoss, Must)       \
-  X(LostWhilePinned, Must)       \
-  X(BackFromLoss, Must)          \
-  X(SessionTakenOver, Must)      \
-  X(StaleWords, Must)            \
-  X(RestartedMidBind, Must)      \
-  X(RestartedMidEnd, Must)       \
-  X(AssumeExpired, Rare)         \
-  X(EndOrderedAgain, Must)       \
-  X(RoundUndone, Must)           \
-  X(OrphanEnded, Must)           \
-  X(RefusedByNode, Must)         \
-  X(Evicted, Must)               \
-  X(EvictedRoomTaken, Must)      \
-  X(MovedByDrain, Must)          \
-  X(EndedByDrain, Must)          \
-  X(GroupGivenBack, Must)        \
-  X(OlderEpochHere, Rare)        \
-  X(OverRefused, Must)           \
-  X(TokenAskedAgain, Must)       \
-  X(LeaseOver, Must)             \
-  X(LeaseBack, Must)             \
-  X(OrderMetLeaseOver, Rare)     \
-  X(HelloAwaitedBind, Must)      \
-  X(ForwardExpired, Must)        \
-  X(ForwardCutOff, Must)         \
-  X(EndNotStored, Must)          \
-  X(SeatLost, Must)              \
-  X(SeatOfTheEnded, Must)        \
-  X(SeatFoundAgain, Must)        \
-  X(CommitUnsure, Must)          \
+#define QGPU_CLUSTER_MARKS(X) \
+  X(NodeSuspected, Must)      \
+  X(NodeLost, Must)           \
+  X(SchedulerSlept, Must)     \
+  X(PlacedAfterLoss, Must)    \
+  X(LostWhilePinned, Must)    \
+  X(BackFromLoss, Must)       \
+  X(SessionTakenOver, Must)   \
+  X(StaleWords, Must)         \
+  X(RestartedMidBind, Must)   \
+  X(RestartedMidEnd, Must)    \
+  X(AssumeExpired, Rare)      \
+  X(EndOrderedAgain, Must)    \
+  X(RoundUndone, Must)        \
+  X(OrphanEnded, Must)        \
+  X(RefusedByNode, Must)      \
+  X(Evicted, Must)            \
+  X(EvictedRoomTaken, Must)   \
+  X(MovedByDrain, Must)       \
+  X(EndedByDrain, Must)       \
+  X(GroupGivenBack, Must)     \
+  X(OlderEpochHere, Rare)     \
+  X(OverRefused, Must)        \
+  X(TokenAskedAgain, Must)    \
+  X(LeaseOver, Must)          \
+  X(LeaseBack, Must)          \
+  X(OrderMetLeaseOver, Rare)  \
+  X(HelloAwaitedBind, Must)   \
+  X(ForwardExpired, Must)     \
+  X(ForwardCutOff, Must)      \
+  X(EndNotStored, Must)       \
+  X(SeatLost, Must)           \
+  X(SeatOfTheEnded, Must)     \
+  X(SeatFoundAgain, Must)     \
+  X(CommitUnsure, Must)       \
   X(ChangeFoundDone, Must)
 
 enum class Bug : std::uint8_t {
 #define X(name, invariant) name,
-  QGPU_BUGS(X)
-  QGPU_CLUSTER_BUGS(X)
+  QGPU_BUGS(X) QGPU_CLUSTER_BUGS(X)
 #undef X
-  kNone
+      kNone
 };
 
 enum class Mark : std::uint8_t {
 #define X(name, kind) name,
-  QGPU_MARKS(X)
-  QGPU_CLUSTER_MARKS(X)
+  QGPU_MARKS(X) QGPU_CLUSTER_MARKS(X)
 #undef X
-  kCount
+      kCount
 };
 
 // One simulated world at a time runs in a process; these belong to it.
@@ -179,5 +177,4 @@ inline std::array<std::uint64_t, static_cast<std::size_t>(Mark::kCount)> marksHi
 }  // namespace qgpu::sim
 
 #define QGPU_PLANTED(bug) (::qgpu::sim::plantedBug == ::qgpu::sim::Bug::bug)
-#define QGPU_MARK(path) \
-  (++::qgpu::sim::marksHit[static_cast<std::size_t>(::qgpu::sim::Mark::path)])
+#define QGPU_MARK(path) (++::qgpu::sim::marksHit[static_cast<std::size_t>(::qgpu::sim::Mark::path)])

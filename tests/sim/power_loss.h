@@ -9,11 +9,11 @@
 namespace qgpu::sim {
 
 struct PowerLossSummary {
-  std::uint64_t points = 0;      // power cuts
-  std::uint64_t inRecovery = 0;  // of these, while an earlier one was recovered from
-  std::uint64_t batches = 0;     // acknowledged
+  std::uint64_t points = 0;          // power cuts
+  std::uint64_t inRecovery = 0;      // of these, while an earlier one was recovered from
+  std::uint64_t batches = 0;         // acknowledged
   std::uint64_t unacknowledged = 0;  // recovered although nobody had been told
-  std::string failure;           // empty: all that was acknowledged was there, every time
+  std::string failure;               // empty: all that was acknowledged was there, every time
   std::uint64_t failedPoint = 0;
 };
 

@@ -1,7 +1,7 @@
 // The store under power cuts, as `qgpu-sim powerloss` runs it.
-#include <gtest/gtest.h>
-
 #include "tests/sim/power_loss.h"
+
+#include <gtest/gtest.h>
 
 namespace qgpu::sim::power_loss_test {
 namespace {

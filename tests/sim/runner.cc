@@ -23,7 +23,7 @@
 namespace qgpu::sim {
 namespace {
 
-constexpr std::uint64_t kSeedsMax = 10'000'000;   // of one call
+constexpr std::uint64_t kSeedsMax = 10'000'000;  // of one call
 
 std::optional<std::uint64_t> number(const std::string& text) {
   std::uint64_t value = 0;
@@ -58,8 +58,8 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   int out() const { return out_; }
-  std::optional<std::uint64_t> seed;   // that it has now
-  std::uint64_t last = 0;              // that it was given
+  std::optional<std::uint64_t> seed;  // that it has now
+  std::uint64_t last = 0;             // that it was given
 
   void give(std::uint64_t next) {
     const std::string line = std::to_string(next) + "\n";
@@ -244,8 +244,9 @@ Result<Seeds> Seeds::parse(const std::string& text) {
     const auto first = number(part.substr(0, dots));
     const auto last = dots == std::string::npos ? first : number(part.substr(dots + 2));
     if (!first || !last || *last < *first || *last - *first >= kSeedsMax) {
-      return fail(ErrorCode::InvalidArgument, "'" + part + "' is no seed and no range such as "
-                                                           "1..1000");
+      return fail(ErrorCode::InvalidArgument, "'" + part +
+                                                  "' is no seed and no range such as "
+                                                  "1..1000");
     }
     for (std::uint64_t seed = *first; seed <= *last; ++seed) seeds.list.push_back(seed);
   }
@@ -264,8 +265,7 @@ Result<std::string> settingsOf(std::uint64_t seed, const RunnerOptions& options)
   return drawn->text();
 }
 
-Result<Outcome> runSeed(std::uint64_t seed, const RunnerOptions& options,
-                        std::uint64_t traceFrom) {
+Result<Outcome> runSeed(std::uint64_t seed, const RunnerOptions& options, std::uint64_t traceFrom) {
   if (options.cluster) {
     const auto drawn = optionsOf<ClusterOptions>(seed, options.sets);
     if (!drawn) return drawn.error();
@@ -315,8 +315,8 @@ Summary runSeeds(const Seeds& seeds, const RunnerOptions& options) {
   for (const auto& [seed, hash] : second.hashes) {
     const auto before = first.hashes.find(seed);
     if (before == first.hashes.end() || before->second == hash) continue;
-    summary.bad.push_back({seed, {Failing::Nondeterminism, "A13",
-                                  "two runs of one seed differ", {}, 0}});
+    summary.bad.push_back(
+        {seed, {Failing::Nondeterminism, "A13", "two runs of one seed differ", {}, 0}});
   }
   return summary;
 }
@@ -329,8 +329,7 @@ int work(const RunnerOptions& options) {
     const Outcome& o = *ran;
     std::printf("%s %llu %llu %llu %llu %llu", o.failure ? "bad" : "good",
                 static_cast<unsigned long long>(seed), static_cast<unsigned long long>(o.hash),
-                static_cast<unsigned long long>(o.events),
-                static_cast<unsigned long long>(o.lives),
+                static_cast<unsigned long long>(o.events), static_cast<unsigned long long>(o.lives),
                 static_cast<unsigned long long>(o.tasks));
     if (o.failure) {
       std::printf(" %d %s %lld %llu %s", static_cast<int>(o.failure->failing),

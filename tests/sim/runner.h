@@ -19,13 +19,13 @@ struct Seeds {
 };
 
 struct RunnerOptions {
-  bool cluster = false;            // seeds of clusters, not of single nodes
-  unsigned jobs = 0;               // 0: as many as there are CPUs
-  bool twice = false;              // each seed in two processes, whose hashes must agree
+  bool cluster = false;  // seeds of clusters, not of single nodes
+  unsigned jobs = 0;     // 0: as many as there are CPUs
+  bool twice = false;    // each seed in two processes, whose hashes must agree
   bool stopAtFirst = false;
-  bool quiet = false;              // no progress on stderr
-  std::vector<std::string> sets;   // "name=value", applied to each seed's options
-  std::string plant;               // name of a bug; empty: none
+  bool quiet = false;             // no progress on stderr
+  std::vector<std::string> sets;  // "name=value", applied to each seed's options
+  std::string plant;              // name of a bug; empty: none
 };
 
 struct Summary {
@@ -33,7 +33,7 @@ struct Summary {
   std::uint64_t events = 0;
   std::uint64_t lives = 0;
   std::uint64_t tasks = 0;
-  std::int64_t cpuNs = 0;          // of the workers
+  std::int64_t cpuNs = 0;  // of the workers
   std::array<std::uint64_t, static_cast<std::size_t>(Mark::kCount)> marks{};
   struct Bad {
     std::uint64_t seed;

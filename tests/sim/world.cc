@@ -23,10 +23,10 @@
 namespace qgpu::sim {
 namespace {
 
-constexpr Nanos kBootMin = millis(1);          // from the end of a manager to the next one
+constexpr Nanos kBootMin = millis(1);  // from the end of a manager to the next one
 constexpr Nanos kBootMax = seconds(2);
-constexpr Nanos kRestIn = seconds(120);        // with nothing failing any more
-constexpr Nanos kStill = seconds(8);           // longer than any timer of the node
+constexpr Nanos kRestIn = seconds(120);         // with nothing failing any more
+constexpr Nanos kStill = seconds(8);            // longer than any timer of the node
 constexpr std::uint64_t kCalmEvents = 300'000;  // of the phases after the first, at most
 
 HostOptions hostOptions(const Options& options) {
@@ -65,12 +65,18 @@ std::vector<CardFacts> cardFacts(const Options& options) {
 
 const char* name(Failing failing) {
   switch (failing) {
-    case Failing::Usage: return "usage";
-    case Failing::Crash: return "crash";
-    case Failing::Liveness: return "liveness";
-    case Failing::Invariant: return "invariant";
-    case Failing::Nondeterminism: return "nondeterminism";
-    case Failing::NotFound: return "not-found";
+    case Failing::Usage:
+      return "usage";
+    case Failing::Crash:
+      return "crash";
+    case Failing::Liveness:
+      return "liveness";
+    case Failing::Invariant:
+      return "invariant";
+    case Failing::Nondeterminism:
+      return "nondeterminism";
+    case Failing::NotFound:
+      return "not-found";
   }
   return "unknown";
 }
@@ -131,13 +137,13 @@ class World::Parts final : public Verdict {
   Host host_;
   MemoryDisk disk_;
   SeededTokens tokens_;
-  RunDir runDir_;               // outlives managers
+  RunDir runDir_;  // outlives managers
   std::unique_ptr<Life> life_;
   Tenants tenants_;
   Client client_;
   Faults faults_;
   Checkers checkers_;
-  std::optional<Ending> ending_;   // asked for, after this step
+  std::optional<Ending> ending_;  // asked for, after this step
   bool slowDisk_ = false;
   bool databaseLost_ = false;
   std::uint32_t lives_ = 0;
@@ -154,12 +160,13 @@ World::Parts::Parts(const Options& options, std::uint64_t traceFrom)
       disk_("qgpu-sim"),
       tokens_(Dice(dice_.word())),
       tenants_(host_, crowd_, options_, Dice(dice_.word())),
-      client_(host_, options_, Dice(dice_.word()),
-              [this](const Client::Bound& bound) {
-                ++tasks_;
-                tenants_.bound({bound.task, bound.token, bound.taskClass, bound.quota});
-              },
-              [this](std::uint32_t pid) { tenants_.ownerDies(pid); }),
+      client_(
+          host_, options_, Dice(dice_.word()),
+          [this](const Client::Bound& bound) {
+            ++tasks_;
+            tenants_.bound({bound.task, bound.token, bound.taskClass, bound.quota});
+          },
+          [this](std::uint32_t pid) { tenants_.ownerDies(pid); }),
       faults_(host_, options_, Dice(dice_.word()), faultActions()) {
   crowd_.add(tracer_);
   checkers_.join(crowd_, *this);
@@ -192,7 +199,7 @@ FaultActions World::Parts::faultActions() {
     setPace();
   };
   actions.loseDatabase = [this] {
-    if (life_ == nullptr) return;   // it is about to read it
+    if (life_ == nullptr) return;  // it is about to read it
     ending_ = Ending::Crash;
     databaseLost_ = true;
   };
@@ -327,9 +334,8 @@ void World::Parts::compose(std::unique_ptr<SimJournal> journal) {
   node.mixed = options_.mixed;
   node.maxTasksPerCard = options_.maxTasksPerCard;
   node.arbiter = arbiterConfig(options_);
-  life_->node = std::make_unique<NodeActor>(std::move(node), std::move(peers),
-                                            cardFacts(options_), tokens_, boot.rows,
-                                            boot.survivors);
+  life_->node = std::make_unique<NodeActor>(std::move(node), std::move(peers), cardFacts(options_),
+                                            tokens_, boot.rows, boot.survivors);
   host_.attach(boot.node, *life_->node);
   tenants_.managerBack(*life_->attach);
   client_.connect(client, boot.node);
@@ -337,7 +343,7 @@ void World::Parts::compose(std::unique_ptr<SimJournal> journal) {
 }
 
 void World::Parts::end(Ending ending) {
-  if (life_ == nullptr) return;   // it is about to start
+  if (life_ == nullptr) return;  // it is about to start
   crowd_.onEnd(ending, host_.now());
   if (ending == Ending::Stop) life_->journal->close();
   endLife();
@@ -390,8 +396,8 @@ bool World::Parts::until(const char* what, Done&& done) {
 
 // For a person: what there is to wait for.
 std::string World::Parts::state() {
-  std::string text = "the client waits for " + client_.waitsFor() + "; alive are " +
-                     tenants_.waitsFor();
+  std::string text =
+      "the client waits for " + client_.waitsFor() + "; alive are " + tenants_.waitsFor();
   if (life_ == nullptr) return text + "; no manager runs";
   if (life_->journal->busy()) text += "; the journal is busy";
   if (!life_->journal->healthy()) text += "; storage fails";
@@ -449,9 +455,9 @@ void World::Parts::restart() {
   end(dice_.percent(50) ? Ending::Stop : dice_.percent(50) ? Ending::Crash : Ending::PowerLoss);
   if (!until("the manager starts again", [this] { return life_ != nullptr; })) return;
   if (life_->node->ledger().digest() != before) {
-    fail(Failing::Invariant, "D1", "a manager of " + std::to_string(tasks) +
-                                       " tasks restarted with others: " +
-                                       std::to_string(life_->node->tasks()));
+    fail(Failing::Invariant, "D1",
+         "a manager of " + std::to_string(tasks) +
+             " tasks restarted with others: " + std::to_string(life_->node->tasks()));
   }
   restsFor(kStill);
 }
@@ -491,6 +497,8 @@ World::World(const Options& options, std::uint64_t traceFrom)
 
 World::~World() = default;
 
-Outcome World::run() { return parts_->run(); }
+Outcome World::run() {
+  return parts_->run();
+}
 
 }  // namespace qgpu::sim

@@ -16,28 +16,28 @@ namespace qgpu::sim {
 // Why a run is not good; also the exit codes of qgpu-sim.
 enum class Failing : std::uint8_t {
   Usage = 2,
-  Crash = 3,        // a failed check, a signal, a sanitizer
+  Crash = 3,  // a failed check, a signal, a sanitizer
   Liveness = 4,
   Invariant = 5,
   Nondeterminism = 6,
-  NotFound = 7,     // a planted bug that no seed found, a mark that none hit
+  NotFound = 7,  // a planted bug that no seed found, a mark that none hit
 };
 const char* name(Failing failing);
 
 struct Failure {
   Failing failing = Failing::Invariant;
-  std::string id;              // of the invariant, as in "A3"
+  std::string id;  // of the invariant, as in "A3"
   std::string what;
   Nanos at{0};
-  std::uint64_t event = 0;     // how many there had been
+  std::uint64_t event = 0;  // how many there had been
 };
 
 struct Outcome {
   std::uint64_t seed = 0;
   std::uint64_t hash = 0;
-  std::uint64_t events = 0;    // turns of actors, and doings of guests, disks and faults
-  std::uint64_t lives = 0;     // managers
-  std::uint64_t tasks = 0;     // that were bound
+  std::uint64_t events = 0;  // turns of actors, and doings of guests, disks and faults
+  std::uint64_t lives = 0;   // managers
+  std::uint64_t tasks = 0;   // that were bound
   Nanos length{0};
   std::optional<Failure> failure;
 };

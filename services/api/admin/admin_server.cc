@@ -6,12 +6,14 @@
 namespace qgpu {
 namespace {
 
-constexpr std::size_t kReadMax = 16 * 1024;          // bytes taken from a socket at once
-constexpr std::size_t kDrainMax = 8 * 1024 * 1024;   // of a line that is too long, then we close
+constexpr std::size_t kReadMax = 16 * 1024;         // bytes taken from a socket at once
+constexpr std::size_t kDrainMax = 8 * 1024 * 1024;  // of a line that is too long, then we close
 constexpr Nanos kAcceptPause = millis(100);
 constexpr Nanos kDrainTime = seconds(2);
 
-kj::Duration duration(Nanos time) { return time.value * kj::NANOSECONDS; }
+kj::Duration duration(Nanos time) {
+  return time.value * kj::NANOSECONDS;
+}
 
 Error tooLong() {
   return fail(ErrorCode::InvalidArgument, "a line has at most " + std::to_string(kLineMax) +
@@ -47,8 +49,8 @@ kj::Promise<void> AdminServer::accept() {
   return receiver_->accept().then(
       [this](kj::Own<kj::AsyncIoStream> stream) {
         // A peer that goes away is no failure of ours.
-        tasks_.add(kj::evalNow([&]() { return admit(kj::mv(stream)); })
-                       .catch_([](kj::Exception&&) {}));
+        tasks_.add(
+            kj::evalNow([&]() { return admit(kj::mv(stream)); }).catch_([](kj::Exception&&) {}));
         return accept();
       },
       [this](kj::Exception&&) {
@@ -139,7 +141,7 @@ kj::Promise<bool> AdminServer::execute(Connection& connection, std::string line)
   return handler_.answer(connection.peer, std::move(line))
       .then([this, &connection](AdminAnswer answer) -> kj::Promise<bool> {
         auto written = write(connection, std::move(answer.document));
-        KJ_IF_MAYBE(events, answer.events) {
+        KJ_IF_MAYBE (events, answer.events) {
           return kj::mv(written)
               .then([this, &connection, source = kj::mv(*events)]() mutable {
                 return stream(connection, kj::mv(source));
@@ -170,9 +172,8 @@ kj::Promise<void> AdminServer::untilGone(Connection& connection) {
 kj::Promise<void> AdminServer::tell(Connection& connection, AdminAnswer::Events& events) {
   return events().then(
       [this, &connection, &events](kj::Maybe<AdminAnswer::Event> event) -> kj::Promise<void> {
-        KJ_IF_MAYBE(copy, event) {
-          return write(connection,
-                       renderEvent((*copy)->getRoot<schema::Event>().asReader()))
+        KJ_IF_MAYBE (copy, event) {
+          return write(connection, renderEvent((*copy)->getRoot<schema::Event>().asReader()))
               .then([this, &connection, &events]() { return tell(connection, events); });
         }
         return write(connection, renderError(fail(ErrorCode::Overloaded,

@@ -6,7 +6,6 @@
 
 #include <kj/async-io.h>
 #include <kj/timer.h>
-
 #include <string>
 
 #include "services/api/commands/command_handler.h"

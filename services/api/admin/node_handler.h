@@ -12,7 +12,7 @@ class NodeHandler final : public CommandHandler<NodeApi> {
  public:
   // `actor` and `keeping` outlive the handler. `nodeName` stands in cards and tasks.
   NodeHandler(NodeActorClient& actor, Housekeeping& keeping, std::string nodeName,
-           TenantEnvironment environment)
+              TenantEnvironment environment)
       : CommandHandler(actor, keeping),
         nodeName_(std::move(nodeName)),
         environment_(std::move(environment)) {}

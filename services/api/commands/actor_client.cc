@@ -70,10 +70,9 @@ template <typename Api>
 auto ActorClient<Api>::ask(const Peer& peer, Fill fill) -> kj::Promise<Result<Answer>> {
   if (state_->waiting.size() >= limits_.outstandingMax - reservedAgainst(peer)) {
     ++refused_;
-    return Result<Answer>(fail(
-        ErrorCode::Overloaded, std::to_string(state_->waiting.size()) +
-                                   " requests wait for " + Api::kWho +
-                                   " already: try again in a moment"));
+    return Result<Answer>(fail(ErrorCode::Overloaded, std::to_string(state_->waiting.size()) +
+                                                          " requests wait for " + Api::kWho +
+                                                          " already: try again in a moment"));
   }
   const std::uint64_t corr = ++lastCorr_;
   if (sendRequest(peer, corr, kj::mv(fill)) == SendResult::Refused) {
@@ -83,15 +82,16 @@ auto ActorClient<Api>::ask(const Peer& peer, Fill fill) -> kj::Promise<Result<An
   }
   auto paf = kj::newPromiseAndFulfiller<Result<Answer>>();
   state_->waiting.emplace(corr, kj::mv(paf.fulfiller));
-  auto deadline = timer_.afterDelay(limits_.deadline.value * kj::NANOSECONDS)
-                      .then([limit = limits_.deadline]() -> Result<Answer> {
-                        return fail(ErrorCode::Unavailable,
-                                    std::string(Api::kWho) + " did not answer within " +
-                                        std::to_string(limit.value / millis(1).value) +
-                                        " ms; what was asked may still happen");
-                      });
-  return paf.promise.exclusiveJoin(kj::mv(deadline)).attach(
-      kj::defer([state = kj::addRef(*state_), corr]() mutable { state->waiting.erase(corr); }));
+  auto deadline =
+      timer_.afterDelay(limits_.deadline.value * kj::NANOSECONDS)
+          .then([limit = limits_.deadline]() -> Result<Answer> {
+            return fail(ErrorCode::Unavailable, std::string(Api::kWho) + " did not answer within " +
+                                                    std::to_string(limit.value / millis(1).value) +
+                                                    " ms; what was asked may still happen");
+          });
+  return paf.promise.exclusiveJoin(kj::mv(deadline))
+      .attach(
+          kj::defer([state = kj::addRef(*state_), corr]() mutable { state->waiting.erase(corr); }));
 }
 
 template <typename Api>
@@ -99,8 +99,8 @@ auto ActorClient<Api>::watch(const Peer& peer) -> kj::Promise<Result<kj::Own<Wat
   using Watched = Result<kj::Own<Watcher>>;
   if (watchers_.size() >= limits_.watchersMax - reservedAgainst(peer)) {
     ++refused_;
-    return Watched(fail(ErrorCode::Overloaded, std::to_string(watchers_.size()) +
-                                                   " watchers are connected already"));
+    return Watched(fail(ErrorCode::Overloaded,
+                        std::to_string(watchers_.size()) + " watchers are connected already"));
   }
   auto watcher = kj::heap<Watcher>(*this, limits_.watcherQueueMax);
   watchers_.push_back(watcher.get());
@@ -118,9 +118,8 @@ void ActorClient<Api>::forget(Watcher& watcher) {
   if (!watchers_.empty()) return;
   // Nobody listens: the actor may stop telling. A refusal is harmless, events without watchers
   // are dropped here; the reply finds nobody waiting and is dropped too.
-  const SendResult sent =
-      sendRequest(Peer(), ++lastCorr_,
-                  [](typename Api::Request::Builder request) { request.setWatch(false); });
+  const SendResult sent = sendRequest(
+      Peer(), ++lastCorr_, [](typename Api::Request::Builder request) { request.setWatch(false); });
   if (sent == SendResult::Refused) ++refused_;
 }
 
@@ -160,7 +159,7 @@ void ActorClient<Api>::Watcher::push(schema::Event::Reader event) {
     return;
   }
   EventCopy copy = copyOf(event);
-  KJ_IF_MAYBE(reader, reader_) {
+  KJ_IF_MAYBE (reader, reader_) {
     auto fulfiller = kj::mv(*reader);
     reader_ = nullptr;
     if (fulfiller->isWaiting()) {
@@ -206,8 +205,7 @@ template <typename Api>
 kj::Promise<Status> Feed<Api>::recall(std::uint64_t since) {
   using Told = typename ActorClient<Api>::Answer;
   return actor_
-      .ask(peer_,
-           [since](typename Api::Request::Builder request) { request.setEvents(since); })
+      .ask(peer_, [since](typename Api::Request::Builder request) { request.setEvents(since); })
       .then([this, since](Result<Told> answer) -> kj::Promise<Status> {
         if (!answer) return Status(answer.error());
         const auto reply = answer->reply();
@@ -239,7 +237,7 @@ auto Feed<Api>::next() -> kj::Promise<kj::Maybe<EventCopy>> {
 
 template <typename Api>
 auto Feed<Api>::onEvent(kj::Maybe<EventCopy> event) -> kj::Promise<kj::Maybe<EventCopy>> {
-  KJ_IF_MAYBE(copy, event) {
+  KJ_IF_MAYBE (copy, event) {
     const std::uint64_t seq = sequenceOf(**copy);
     if (seq <= last_) return next();  // recalled already
     if (last_ == 0 || seq == last_ + 1) {

@@ -10,12 +10,11 @@
 // bounded number of calls is outstanding, every watcher's queue is bounded, refusal is visible).
 
 #include <capnp/message.h>
+#include <cstdint>
+#include <deque>
 #include <kj/async.h>
 #include <kj/function.h>
 #include <kj/timer.h>
-
-#include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -48,9 +47,9 @@ class RequestSink {
 
 // Beyond outstandingMax and watchersMax a call is refused as Overloaded.
 struct ActorClientLimits {
-  std::size_t outstandingMax = 256;    // calls that wait for the actor
-  std::size_t reserved = 16;           // of these and of watchersMax, for who may change
-  Nanos deadline = seconds(5);         // then a call fails as unavailable
+  std::size_t outstandingMax = 256;  // calls that wait for the actor
+  std::size_t reserved = 16;         // of these and of watchersMax, for who may change
+  Nanos deadline = seconds(5);       // then a call fails as unavailable
   std::size_t watchersMax = 64;
   std::size_t watcherQueueMax = 1024;  // events that a watcher may lag behind
 };
@@ -134,7 +133,7 @@ class ActorClient final : public Actor {
   using Fulfiller = kj::PromiseFulfiller<Result<Answer>>;
   struct State : public kj::Refcounted {
     explicit State(ActorClient& d) : actor(&d) {}
-    ActorClient* actor;   // null once it is gone
+    ActorClient* actor;  // null once it is gone
     std::map<std::uint64_t, kj::Own<Fulfiller>> waiting;
   };
 

@@ -11,9 +11,9 @@ namespace qgpu {
 struct ClusterApi {
   using Request = schema::ClusterRequest;
   using Reply = schema::ClusterReply;
-  static constexpr const char* kWho = "the scheduler";      // in errors: who does not answer
-  static constexpr const char* kActor = "scheduler";        // of events that a client makes
-  static constexpr const char* kChanged = "a cluster";    // as refusals say
+  static constexpr const char* kWho = "the scheduler";  // in errors: who does not answer
+  static constexpr const char* kActor = "scheduler";    // of events that a client makes
+  static constexpr const char* kChanged = "a cluster";  // as refusals say
   static ActorClientLimits limits() {
     ActorClientLimits limits;
     limits.outstandingMax = 4'096;  // many of them wait for a node
@@ -25,9 +25,7 @@ struct ClusterApi {
     return message.initClusterRequest();
   }
   static bool isReply(schema::Envelope::Reader message) { return message.isClusterReply(); }
-  static Reply::Reader reply(schema::Envelope::Reader message) {
-    return message.getClusterReply();
-  }
+  static Reply::Reader reply(schema::Envelope::Reader message) { return message.getClusterReply(); }
 };
 
 // One for each scheduler daemon: admin socket, RPC, web page, metrics and extender ask by it.

@@ -158,10 +158,14 @@ std::optional<Error> refusalOf(schema::ClusterReply::Reader reply) {
 // Of a reply that is a list, else null.
 const char* listName(schema::ClusterReply::Reader reply) {
   switch (reply.which()) {
-    case schema::ClusterReply::NODES: return "nodes";
-    case schema::ClusterReply::CARDS: return "cards";
-    case schema::ClusterReply::TASKS: return "tasks";
-    default: return nullptr;
+    case schema::ClusterReply::NODES:
+      return "nodes";
+    case schema::ClusterReply::CARDS:
+      return "cards";
+    case schema::ClusterReply::TASKS:
+      return "tasks";
+    default:
+      return nullptr;
   }
 }
 
@@ -190,7 +194,9 @@ void writeClusterReply(DocumentWriter& json, schema::ClusterReply::Reader reply,
   if (const auto error = refusalOf(reply)) return writeError(json, *error);
   json.beginObject().flag("ok", true);
   switch (reply.which()) {
-    case schema::ClusterReply::INFO: info(json, reply.getInfo()); break;
+    case schema::ClusterReply::INFO:
+      info(json, reply.getInfo());
+      break;
     case schema::ClusterReply::NODES:
     case schema::ClusterReply::CARDS:
     case schema::ClusterReply::TASKS:
@@ -201,14 +207,24 @@ void writeClusterReply(DocumentWriter& json, schema::ClusterReply::Reader reply,
     case schema::ClusterReply::ASSIGNED:
       assigned(json, reply.getAssigned(), here);
       break;
-    case schema::ClusterReply::DONE: json.field("done", view(reply.getDone())); break;
-    case schema::ClusterReply::EXPLANATION: explanation(json, reply.getExplanation()); break;
-    case schema::ClusterReply::WHAT_IF: whatIf(json, reply.getWhatIf()); break;
+    case schema::ClusterReply::DONE:
+      json.field("done", view(reply.getDone()));
+      break;
+    case schema::ClusterReply::EXPLANATION:
+      explanation(json, reply.getExplanation());
+      break;
+    case schema::ClusterReply::WHAT_IF:
+      whatIf(json, reply.getWhatIf());
+      break;
     case schema::ClusterReply::EVENTS:
       writeArray(json, "events", reply.getEvents(), [&](auto e) { writeEvent(json, e); });
       break;
-    case schema::ClusterReply::TRACE: writeTrace(json, reply.getTrace()); break;
-    default: writeAsNamed(json, reply); break;
+    case schema::ClusterReply::TRACE:
+      writeTrace(json, reply.getTrace());
+      break;
+    default:
+      writeAsNamed(json, reply);
+      break;
   }
   json.endObject();
 }

@@ -59,9 +59,8 @@ kj::Promise<AdminAnswer> CommandHandler<Api>::answer(const Peer& peer, std::stri
 
 template <typename Api>
 kj::Promise<AdminAnswer> CommandHandler<Api>::ask(const Peer& peer, Command command) {
-  auto asked = actor_.ask(peer, [&command](typename Api::Request::Builder request) {
-    fillRequest(request, command);
-  });
+  auto asked = actor_.ask(
+      peer, [&command](typename Api::Request::Builder request) { fillRequest(request, command); });
   using Answered = Result<typename ActorClient<Api>::Answer>;
   return asked.then([this, command = std::move(command)](Answered got) -> kj::Promise<AdminAnswer> {
     if (!got) return AdminAnswer(renderError(got.error()));

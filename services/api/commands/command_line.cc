@@ -30,7 +30,9 @@ std::string_view trim(std::string_view text) {
 
 }  // namespace
 
-Error wrong(std::string message) { return fail(ErrorCode::InvalidArgument, std::move(message)); }
+Error wrong(std::string message) {
+  return fail(ErrorCode::InvalidArgument, std::move(message));
+}
 
 std::string quoted(std::string_view text) {
   constexpr std::size_t kShown = 80;

@@ -21,7 +21,7 @@ struct TypedLine {
 // `line` without its newline. InvalidArgument for an empty one, and for bytes that are no text.
 Result<TypedLine> readLine(std::string_view line);
 
-Error wrong(std::string message);          // InvalidArgument
+Error wrong(std::string message);           // InvalidArgument
 std::string quoted(std::string_view text);  // as JSON, shortened
 
 }  // namespace qgpu

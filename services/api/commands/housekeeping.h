@@ -2,9 +2,8 @@
 // What the clients ask of the daemon itself rather than of its actor. The actor permits and audits
 // it first, so that admin socket and RPC do the same.
 
-#include <kj/async.h>
-
 #include <functional>
+#include <kj/async.h>
 #include <string>
 
 #include "runtime/result.h"

@@ -9,8 +9,8 @@ struct NodeApi {
   using Request = schema::Request;
   using Reply = schema::Reply;
   static constexpr const char* kWho = "the node";
-  static constexpr const char* kActor = "node";        // of events that a client makes
-  static constexpr const char* kChanged = "a node";    // as refusals say
+  static constexpr const char* kActor = "node";      // of events that a client makes
+  static constexpr const char* kChanged = "a node";  // as refusals say
   static ActorClientLimits limits() { return {}; }
   static Request::Builder init(schema::Envelope::Builder message) { return message.initRequest(); }
   static bool isReply(schema::Envelope::Reader message) { return message.isReply(); }

@@ -16,8 +16,7 @@ class NodeLink final : public RequestSink {
   // `dispatcher` outlives the link. `actor` is the address under which the NodeActorClient is
   // registered there (Dispatcher::reserve, then attach), `node` that of the node actor, `member`
   // that of the member actor where there is one.
-  NodeLink(Dispatcher& dispatcher, ActorId actor, ActorId node,
-           ActorId member = ActorId::kNobody)
+  NodeLink(Dispatcher& dispatcher, ActorId actor, ActorId node, ActorId member = ActorId::kNobody)
       : outlet_(dispatcher, actor), node_(node), member_(member) {}
 
   // Refused where the mailbox of the actor that the request is for is full.
@@ -25,7 +24,7 @@ class NodeLink final : public RequestSink {
     if (member_ == ActorId::kNobody) {
       return outlet_.send(node_, [&](schema::Envelope::Builder envelope) { build(envelope); });
     }
-    capnp::MallocMessageBuilder message;   // whose it is shows only when it is built
+    capnp::MallocMessageBuilder message;  // whose it is shows only when it is built
     auto built = message.initRoot<schema::Envelope>();
     build(built);
     const schema::Request::Reader request = built.asReader().getRequest();

@@ -1,14 +1,13 @@
 #include "services/api/commands/peer.h"
 
-#include <grp.h>
-#include <kj/exception.h>
-#include <pwd.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cstdio>
+#include <grp.h>
+#include <kj/exception.h>
 #include <memory>
+#include <pwd.h>
 #include <string_view>
+#include <sys/socket.h>
 #include <vector>
 
 #include "services/api/commands/schema_names.h"
@@ -68,7 +67,7 @@ Result<PeerIds> peerIds(kj::AsyncIoStream& stream) {
   kj::uint length = sizeof credentials;
   const auto failed = kj::runCatchingExceptions(
       [&] { stream.getsockopt(SOL_SOCKET, SO_PEERCRED, &credentials, &length); });
-  KJ_IF_MAYBE(exception, failed) {
+  KJ_IF_MAYBE (exception, failed) {
     return fail(ErrorCode::Unavailable, "the kernel does not tell who is connected: " +
                                             std::string(view(exception->getDescription())));
   }

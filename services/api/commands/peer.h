@@ -3,14 +3,13 @@
 // daemon's own user and members of group qgpu may change anything, everybody may read and may run
 // and end tasks of their own. Nothing that a peer writes takes part in this decision.
 
-#include <kj/async-io.h>
-#include <sys/types.h>
-
 #include <cstdint>
 #include <functional>
+#include <kj/async-io.h>
 #include <map>
 #include <optional>
 #include <string>
+#include <sys/types.h>
 #include <utility>
 
 #include "runtime/loop.h"

@@ -6,16 +6,36 @@
 
 namespace qgpu {
 
-std::string_view className(schema::TaskClass value) { return enumName(value); }
-std::string_view policyName(schema::Policy value) { return enumName(value); }
-std::string_view tenancyName(schema::Tenancy value) { return enumName(value); }
-std::string_view suspendName(schema::Suspend value) { return enumName(value); }
-std::string_view taskStateName(schema::TaskState value) { return enumName(value); }
-std::string_view cardStateName(schema::CardState value) { return enumName(value); }
-std::string_view traceKindName(schema::TraceKind value) { return enumName(value); }
-std::string_view placeStateName(schema::PlaceState value) { return enumName(value); }
-std::string_view nodeStateName(schema::ClusterNode::State value) { return enumName(value); }
-std::string_view decidedName(schema::ClusterInfo::Result value) { return enumName(value); }
+std::string_view className(schema::TaskClass value) {
+  return enumName(value);
+}
+std::string_view policyName(schema::Policy value) {
+  return enumName(value);
+}
+std::string_view tenancyName(schema::Tenancy value) {
+  return enumName(value);
+}
+std::string_view suspendName(schema::Suspend value) {
+  return enumName(value);
+}
+std::string_view taskStateName(schema::TaskState value) {
+  return enumName(value);
+}
+std::string_view cardStateName(schema::CardState value) {
+  return enumName(value);
+}
+std::string_view traceKindName(schema::TraceKind value) {
+  return enumName(value);
+}
+std::string_view placeStateName(schema::PlaceState value) {
+  return enumName(value);
+}
+std::string_view nodeStateName(schema::ClusterNode::State value) {
+  return enumName(value);
+}
+std::string_view decidedName(schema::ClusterInfo::Result value) {
+  return enumName(value);
+}
 
 // The one name that differs from the schema's.
 std::string_view scoreName(schema::Score value) {

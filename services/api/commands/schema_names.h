@@ -15,7 +15,7 @@ namespace qgpu {
 
 // A value that this build does not know reads as "unknown": schemas only grow.
 std::string_view className(schema::TaskClass value);
-std::string_view policyName(schema::Policy value);      // the full name, "best-effort"
+std::string_view policyName(schema::Policy value);  // the full name, "best-effort"
 std::string_view tenancyName(schema::Tenancy value);
 std::string_view suspendName(schema::Suspend value);
 std::string_view taskStateName(schema::TaskState value);
@@ -29,7 +29,7 @@ std::string_view decidedName(schema::ClusterInfo::Result value);
 // The way back, of exactly such a name; nothing for any other text.
 std::optional<schema::TaskClass> classFromName(std::string_view name);
 std::optional<schema::TraceKind> traceKindFromName(std::string_view name);
-std::optional<schema::Score> scoreFromName(std::string_view name);   // not of the class default
+std::optional<schema::Score> scoreFromName(std::string_view name);  // not of the class default
 ErrorCode errorFromName(std::string_view name);  // Internal where the name is not ours
 
 }  // namespace qgpu

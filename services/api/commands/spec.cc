@@ -21,14 +21,18 @@ using Form = SpecField::Form;
 constexpr std::uint64_t kPercentMax = std::uint64_t{kTaskCardsMax} * 100;
 constexpr std::int64_t kShareStep = 10;  // permille in a percent
 
-std::vector<std::string> classes() { return enumNames<schema::TaskClass>(); }
+std::vector<std::string> classes() {
+  return enumNames<schema::TaskClass>();
+}
 // The class default is what is not said.
 std::vector<std::string> scores() {
   std::vector<std::string> names = enumNames<schema::Score>();
   std::erase(names, enumName(schema::Score::CLASS_DEFAULT));
   return names;
 }
-std::vector<std::string> owners() { return {"peer", "none"}; }
+std::vector<std::string> owners() {
+  return {"peer", "none"};
+}
 
 TaskClass classOf(const SaidValue& value) {
   return readClass(classFromName(value.text).value_or(schema::TaskClass::ORDINARY));

@@ -62,9 +62,8 @@ void nodeFamilies(MetricsText& page, Nodes nodes) {
     page.sample({{"state", nodeStateName(static_cast<schema::ClusterNode::State>(state))}},
                 countText(counts[state]));
   }
-  perNode(page, nodes, "qgpu_cluster_node_alive", "1 while its lease lives.", [](Node n) {
-    return n.getState() == schema::ClusterNode::State::ALIVE ? 1U : 0U;
-  });
+  perNode(page, nodes, "qgpu_cluster_node_alive", "1 while its lease lives.",
+          [](Node n) { return n.getState() == schema::ClusterNode::State::ALIVE ? 1U : 0U; });
   perNode(page, nodes, "qgpu_cluster_node_cordoned", "1 where it gets no new tasks.",
           [](Node n) { return n.getCordoned() || n.getDraining() ? 1U : 0U; });
   perNode(page, nodes, "qgpu_cluster_node_tasks", "Tasks that are or will be there.",

@@ -12,8 +12,12 @@ using Task = schema::TaskInfo::Reader;
 using Cards = capnp::List<schema::CardStatus>::Reader;
 using Tasks = capnp::List<schema::TaskInfo>::Reader;
 
-std::string seconds(std::uint64_t ns) { return secondsText(ns); }
-std::string count(std::uint64_t n) { return countText(n); }
+std::string seconds(std::uint64_t ns) {
+  return secondsText(ns);
+}
+std::string count(std::uint64_t n) {
+  return countText(n);
+}
 
 class Page : public MetricsText {
  public:
@@ -111,8 +115,10 @@ class Page : public MetricsText {
 void nodeFamilies(Page& page, schema::NodeInfo::Reader node, const ActorClientCounts& clients) {
   page.family("qgpu_node_info", "gauge", "The node: always 1, facts are labels.");
   const std::string_view realtime = view(node.getRealtime());
-  page.sample({{"node", view(node.getName())}, {"version", view(node.getVersion())},
-               {"realtime", realtime.substr(0, realtime.find(':'))}}, "1");
+  page.sample({{"node", view(node.getName())},
+               {"version", view(node.getVersion())},
+               {"realtime", realtime.substr(0, realtime.find(':'))}},
+              "1");
   page.one("qgpu_node_uptime_seconds", "gauge", "Since this manager started.",
            seconds(node.getUptimeNs()));
   page.one("qgpu_node_storage_ok", "gauge", "1 where new tasks can be stored.",

@@ -4,11 +4,11 @@
 
 #include "services/api/commands/commands.h"
 #include "services/api/commands/schema_names.h"
-#include "services/base/net/dial.h"
-#include "services/base/net/listener_end.h"
 #include "services/api/rpc/rpc_session.h"
 #include "services/api/rpc/standing_by.h"
 #include "services/base/kj_time.h"
+#include "services/base/net/dial.h"
+#include "services/base/net/listener_end.h"
 
 namespace qgpu {
 namespace {
@@ -27,9 +27,9 @@ struct ActingScheduler::Link {
 
   schema::Scheduler::Client open(kj::Own<kj::AsyncIoStream> connected) {
     stream = kj::mv(connected);
-    network = kj::heap<capnp::TwoPartyVatNetwork>(
-        *stream, capnp::rpc::twoparty::Side::CLIENT,
-        capnp::ReaderOptions{kAnswerWords, kAnswerNestingMax});
+    network =
+        kj::heap<capnp::TwoPartyVatNetwork>(*stream, capnp::rpc::twoparty::Side::CLIENT,
+                                            capnp::ReaderOptions{kAnswerWords, kAnswerNestingMax});
     system =
         kj::heap<capnp::RpcSystem<capnp::rpc::twoparty::VatId>>(capnp::makeRpcClient(*network));
     capnp::MallocMessageBuilder message;

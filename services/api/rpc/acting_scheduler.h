@@ -71,7 +71,7 @@ class ActingScheduler final : public RequestSink, private kj::TaskSet::ErrorHand
   std::size_t open_ = 0;
   kj::Own<Link> link_;  // none: nobody has asked, or the last one is over
   kj::Own<kj::TaskSet> questions_;
-  kj::Maybe<Settling> settling_;  // somebody waits for that
+  kj::Maybe<Settling> settling_;            // somebody waits for that
   kj::Promise<void> end_ = kj::NEVER_DONE;  // of the process that acts
 };
 

@@ -15,8 +15,8 @@
 
 namespace qgpu {
 
-inline constexpr std::size_t kTextMax = 256;     // bytes of a name or id
-inline constexpr std::size_t kEntriesMax = 64;   // of a list that a request holds
+inline constexpr std::size_t kTextMax = 256;    // bytes of a name or id
+inline constexpr std::size_t kEntriesMax = 64;  // of a list that a request holds
 
 std::string checkedText(capnp::Text::Reader text, const char* what);
 

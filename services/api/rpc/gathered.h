@@ -4,9 +4,8 @@
 // once.
 
 #include <capnp/message.h>
-#include <kj/async.h>
-
 #include <cstddef>
+#include <kj/async.h>
 #include <utility>
 #include <vector>
 
@@ -37,7 +36,7 @@ class Gathered {
   }
   bool empty() const { return entries_.empty(); }
   std::size_t count() const { return entries_.size(); }
-  std::size_t size() const { return size_; }   // words, as add() was told
+  std::size_t size() const { return size_; }  // words, as add() was told
   Reader at(std::size_t i) const { return capnp::readMessageUnchecked<Said>(entries_[i].data()); }
 
   // For `end`, a MemberEnd or SchedulerEnd: one call with all of it. Nothing is here afterwards.

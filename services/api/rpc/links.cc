@@ -94,7 +94,9 @@ Links::Links(RequestSink& scheduler, kj::Timer& timer, PlainJoins plain, LinksLi
   tasks_.add(sweep());
 }
 
-Links::~Links() noexcept { alive_->here = false; }
+Links::~Links() noexcept {
+  alive_->here = false;
+}
 
 Status Links::mayJoin(const RpcSession& session) const {
   switch (session.face) {
@@ -136,8 +138,8 @@ kj::Promise<schema::SchedulerEnd::Client> Links::join(kj::Own<RpcSession> sessio
       .attach(kj::defer([this, alive = kj::addRef(*alive_)]() {
         if (alive->here) --joining_;
       }))
-      .then([this, session = kj::mv(session), member = kj::mv(member), takes](
-                Status now) mutable -> kj::Promise<schema::SchedulerEnd::Client> {
+      .then([this, session = kj::mv(session), member = kj::mv(member),
+             takes](Status now) mutable -> kj::Promise<schema::SchedulerEnd::Client> {
         if (now) return link(*session, kj::mv(member), takes);
         session->close();  // nobody counts it any more
         return toException(now.error());
@@ -266,19 +268,19 @@ void Links::passHeld() {
     QueuedMessage done = kj::mv(held_.front());
     held_.pop_front();
     heldWords_ -= done.size;
-    KJ_IF_MAYBE(told, done.told) (*told)->fulfill();
+    KJ_IF_MAYBE (told, done.told) (*told)->fulfill();
   }
   // Oldest first, so that only the front can have waited for too long.
   while (!held_.empty() && timer_.now() - held_.front().since > toKj(limits_.patience)) {
     QueuedMessage late = kj::mv(held_.front());
     held_.pop_front();
     heldWords_ -= late.size;
-    KJ_IF_MAYBE(told, late.told) {
+    KJ_IF_MAYBE (told, late.told) {
       const Error full = fail(ErrorCode::Overloaded, "the scheduler takes no messages of nodes");
       (*told)->reject(toException(full));
       turnAway(late.link, full);
     } else {
-      late.since = timer_.now();   // `lost` is told, however long it takes
+      late.since = timer_.now();  // `lost` is told, however long it takes
       hold(kj::mv(late));
       return;
     }

@@ -18,12 +18,11 @@
 // connection visibly where it lasts; a member that does not read is cut off), C7 (as above). A
 // link costs a connection and some hundred bytes; nothing runs while nobody speaks, but one sweep.
 
-#include <kj/async.h>
-#include <kj/timer.h>
-
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <kj/async.h>
+#include <kj/timer.h>
 #include <map>
 #include <string>
 #include <string_view>
@@ -52,7 +51,7 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   ~Links() noexcept;
 
   // A connection joins as a node, once. Fails with denied, conflict, overloaded, stands-by.
-  enum class Takes : std::uint8_t { Words, Gathered };   // what the member's end can hear
+  enum class Takes : std::uint8_t { Words, Gathered };  // what the member's end can hear
   kj::Promise<schema::SchedulerEnd::Client> join(kj::Own<RpcSession> session,
                                                  schema::MemberEnd::Client member, Takes takes);
 
@@ -82,8 +81,8 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   std::size_t size() const { return links_.size(); }
   std::uint64_t messagesIn() const { return messagesIn_; }
   std::uint64_t messagesOut() const { return messagesOut_; }
-  std::uint64_t callsOut() const { return callsOut_; }   // in which they left
-  std::uint64_t cutOff() const { return cutOff_; }   // links ended by this side
+  std::uint64_t callsOut() const { return callsOut_; }  // in which they left
+  std::uint64_t cutOff() const { return cutOff_; }      // links ended by this side
   // All of these as Prometheus text, for the page of the scheduler.
   std::string metrics() const;
 
@@ -109,7 +108,7 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   };
   struct QueuedMessage {  // waits for the scheduler's mailbox
     kj::Own<capnp::MallocMessageBuilder> message;
-    kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> told;   // none: `lost`, which nobody waits for
+    kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> told;  // none: `lost`, which nobody waits for
     std::uint32_t link;
     kj::TimePoint since;
     std::size_t size;

@@ -110,7 +110,8 @@ Status checkMemberMessage(schema::FromMember::Reader message) {
       check.facts(message.getHello().getFacts());
       check.held(message.getHello().getTasks());
       break;
-    case schema::FromMember::BEAT: break;
+    case schema::FromMember::BEAT:
+      break;
     case schema::FromMember::FACTS:
       check.facts(message.getFacts());
       break;
@@ -127,7 +128,9 @@ Status checkMemberMessage(schema::FromMember::Reader message) {
     case schema::FromMember::FORWARD:
       check.clusterSpec(message.getForward().getSpec());
       break;
-    case schema::FromMember::LOST: check.wrong("lost", "is not for a member to say"); break;
+    case schema::FromMember::LOST:
+      check.wrong("lost", "is not for a member to say");
+      break;
     default:
       check.wrong("this message of the member", "is of a later version", ErrorCode::Unsupported);
   }
@@ -138,7 +141,8 @@ Status checkSchedulerMessage(schema::ToMember::Reader message) {
   Check check;
   switch (message.which()) {
     case schema::ToMember::WELCOME:
-    case schema::ToMember::BEAT_SEEN: break;
+    case schema::ToMember::BEAT_SEEN:
+      break;
     case schema::ToMember::BIND:
       check.spec(message.getBind().getSpec());
       check.cards(message.getBind().getCards());

@@ -93,7 +93,7 @@ class NodeService final : public schema::Node::Server, private RpcCalls<NodeApi>
 
   kj::Promise<void> kubelet(KubeletContext context) override {
     requireChange();
-    KJ_IF_MAYBE(handlers, handlers_) {
+    KJ_IF_MAYBE (handlers, handlers_) {
       context.getResults().setHandler(handlers->serve(share()));
       return kj::READY_NOW;
     }

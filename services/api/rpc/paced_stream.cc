@@ -6,9 +6,8 @@ kj::Promise<size_t> PacedStream::tryRead(void* buffer, size_t minBytes, size_t m
   if (!writing_) return inner_->tryRead(buffer, minBytes, maxBytes);
   auto paf = kj::newPromiseAndFulfiller<void>();
   reader_ = kj::mv(paf.fulfiller);
-  return paf.promise.then([this, buffer, minBytes, maxBytes]() {
-    return inner_->tryRead(buffer, minBytes, maxBytes);
-  });
+  return paf.promise.then(
+      [this, buffer, minBytes, maxBytes]() { return inner_->tryRead(buffer, minBytes, maxBytes); });
 }
 
 kj::Promise<void> PacedStream::paced(kj::Promise<void> write) {
@@ -37,7 +36,7 @@ kj::Promise<void> PacedStream::watch(kj::Duration time) {
 
 void PacedStream::written() {
   writing_ = false;
-  KJ_IF_MAYBE(reader, reader_) {
+  KJ_IF_MAYBE (reader, reader_) {
     auto fulfiller = kj::mv(*reader);
     reader_ = nullptr;
     fulfiller->fulfill();

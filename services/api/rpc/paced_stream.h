@@ -19,10 +19,7 @@ class PacedStream final : public kj::AsyncIoStream {
   // may be called more than once. `timer` outlives the stream.
   PacedStream(kj::Own<kj::AsyncIoStream> inner, kj::Timer& timer, Nanos writeDeadline,
               kj::Function<void()> over)
-      : inner_(kj::mv(inner)),
-        timer_(timer),
-        writeDeadline_(writeDeadline),
-        over_(kj::mv(over)) {}
+      : inner_(kj::mv(inner)), timer_(timer), writeDeadline_(writeDeadline), over_(kj::mv(over)) {}
 
   kj::Promise<size_t> tryRead(void* buffer, size_t minBytes, size_t maxBytes) override;
   kj::Promise<void> write(const void* buffer, size_t size) override {

@@ -5,8 +5,8 @@
 // (services/api/commands/commands.h).
 
 #include "actors/base/event_kinds.h"
-#include "services/api/commands/commands.h"
 #include "services/api/commands/command_handler.h"
+#include "services/api/commands/commands.h"
 #include "services/api/commands/schema_names.h"
 #include "services/api/rpc/checked.h"
 #include "services/api/rpc/rpc_session.h"
@@ -166,7 +166,7 @@ kj::Promise<void> RpcCalls<Api>::keepHouse(Does does, const std::string& level) 
 template <typename Api>
 template <typename Watcher>
 kj::Promise<void> RpcCalls<Api>::deliver(RpcSession& session, Watcher& watcher,
-                                           schema::Event::Reader event) {
+                                         schema::Event::Reader event) {
   auto request = watcher.eventRequest(capnp::MessageSize{event.totalSize().wordCount + 4, 0});
   request.setEvent(event);
   return session.timer.timeoutAfter(session.limits.eventDeadline.value * kj::NANOSECONDS,
@@ -180,7 +180,7 @@ kj::Promise<void> RpcCalls<Api>::tell(RpcSession& session, Watcher watcher, Feed
   auto next = feed.next();
   return next.then([&session, watcher = kj::mv(watcher),
                     &feed](kj::Maybe<EventCopy> event) mutable -> kj::Promise<void> {
-    KJ_IF_MAYBE(copy, event) {
+    KJ_IF_MAYBE (copy, event) {
       return deliver(session, watcher, (*copy)->template getRoot<schema::Event>().asReader())
           .then([&session, watcher = kj::mv(watcher), &feed]() mutable {
             return tell(session, kj::mv(watcher), feed);
@@ -251,10 +251,11 @@ template <typename Api>
 void RpcCalls<Api>::requireChange() const {
   requireOwnTasks();
   if (session_->peer.mayChange) return;
-  kj::throwFatalException(refusal(ErrorCode::Denied,
-                                  "uid " + std::to_string(session_->peer.uid) +
-                                      " may read only: root, the daemon's own user and group qgpu "
-                                      "may change " + Api::kChanged));
+  kj::throwFatalException(
+      refusal(ErrorCode::Denied, "uid " + std::to_string(session_->peer.uid) +
+                                     " may read only: root, the daemon's own user and group qgpu "
+                                     "may change " +
+                                     Api::kChanged));
 }
 
 }  // namespace qgpu

@@ -52,9 +52,9 @@ void keepAlive(kj::AsyncIoStream& stream) {
 
 kj::Exception toException(const Error& error) {
   const bool overloaded = error.code == ErrorCode::Overloaded;
-  return kj::Exception(
-      overloaded ? kj::Exception::Type::OVERLOADED : kj::Exception::Type::FAILED, __FILE__,
-      __LINE__, kj::str(errorName(error.code), ": ", error.message.c_str()));
+  return kj::Exception(overloaded ? kj::Exception::Type::OVERLOADED : kj::Exception::Type::FAILED,
+                       __FILE__, __LINE__,
+                       kj::str(errorName(error.code), ": ", error.message.c_str()));
 }
 
 Error fromException(const kj::Exception& exception) {
@@ -63,12 +63,13 @@ Error fromException(const kj::Exception& exception) {
   if (text.starts_with(kRemote)) text.erase(0, kRemote.size());
   if (exception.getType() == kj::Exception::Type::DISCONNECTED) {
     const std::string why = tlsExplained(text);
-    return fail(ErrorCode::Unavailable, "the connection to the daemon is lost" +
-                                            (why == text ? "" : ": " + why));
+    return fail(ErrorCode::Unavailable,
+                "the connection to the daemon is lost" + (why == text ? "" : ": " + why));
   }
   if (exception.getType() == kj::Exception::Type::UNIMPLEMENTED) {
-    return fail(ErrorCode::Unsupported, "the daemon does not know this call: it is of another "
-                                        "version, or no scheduler at all");
+    return fail(ErrorCode::Unsupported,
+                "the daemon does not know this call: it is of another "
+                "version, or no scheduler at all");
   }
   const std::size_t colon = text.find(": ");
   const std::string name = text.substr(0, colon);
@@ -113,8 +114,9 @@ kj::Promise<void> RpcServer::accept(kj::ConnectionReceiver& receiver, Face face)
   return receiver.accept().then(
       [this, &receiver, face](kj::Own<kj::AsyncIoStream> stream) {
         // A peer that goes away is no failure of ours.
-        tasks_.add(kj::evalNow([&]() { return serve(kj::mv(stream), face); })
-                       .catch_([](kj::Exception&&) {}));
+        tasks_.add(kj::evalNow([&]() {
+                     return serve(kj::mv(stream), face);
+                   }).catch_([](kj::Exception&&) {}));
         return accept(receiver, face);
       },
       [this, &receiver, face](kj::Exception&&) {
@@ -156,8 +158,8 @@ kj::Promise<void> RpcServer::shakeHands(kj::Own<kj::AsyncIoStream> stream) {
   kj::AuthenticatedStream raw{kj::mv(stream), kj::UnknownPeerIdentity::newInstance()};
   auto shaken = KJ_ASSERT_NONNULL(tls_).wrapServer(kj::mv(raw));
   return timer_.timeoutAfter(limits_.handshakeDeadline.value * kj::NANOSECONDS, kj::mv(shaken))
-      .then([this, counted = kj::mv(counted)](kj::AuthenticatedStream peer) mutable
-            -> kj::Promise<void> {
+      .then([this,
+             counted = kj::mv(counted)](kj::AuthenticatedStream peer) mutable -> kj::Promise<void> {
         auto& identity = kj::downcast<kj::TlsPeerIdentity>(*peer.peerIdentity);
         if (!identity.hasCertificate()) return kj::READY_NOW;
         { auto gone = kj::mv(counted); }
@@ -172,8 +174,8 @@ kj::Promise<void> RpcServer::converse(kj::Own<kj::AsyncIoStream> stream,
                                       kj::Own<RpcSession> session) {
   auto closed = session->whenClosed().then(
       [this]() { return timer_.afterDelay(limits_.goodbye.value * kj::NANOSECONDS); });
-  auto talk = kj::heap<Conversation>(kj::mv(stream), *session,
-                                     service_->serve(kj::addRef(*session)));
+  auto talk =
+      kj::heap<Conversation>(kj::mv(stream), *session, service_->serve(kj::addRef(*session)));
   auto over = talk->network.onDisconnect().exclusiveJoin(kj::mv(closed));
   auto counted = kj::defer([session = kj::mv(session)]() mutable { session->countElsewhere(); });
   return over.attach(kj::mv(talk), kj::mv(counted));

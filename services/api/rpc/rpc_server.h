@@ -12,7 +12,6 @@
 #include <kj/async-io.h>
 #include <kj/compat/tls.h>
 #include <kj/timer.h>
-
 #include <memory>
 
 #include "services/api/commands/node_actor_client.h"

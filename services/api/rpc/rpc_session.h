@@ -25,7 +25,7 @@ struct RpcLimits {
   std::size_t callsMax = 64;             // of one connection, under way at once
   std::size_t watchesMax = 4;            // subscriptions of one connection
   std::size_t messageWordsMax = 16 * 1024;
-  std::size_t flowWordsMax = 64 * 1024;  // requests of one connection in memory at once
+  std::size_t flowWordsMax = 64 * 1024;     // requests of one connection in memory at once
   std::size_t trustedWordsMax = 16 * 1024;  // the same two for who may change or join
   std::size_t trustedFlowWordsMax = 64 * 1024;
   std::size_t largeCallsMax = 2;         // of callsMax, those whose answers may be long lists
@@ -81,10 +81,10 @@ struct RpcSession : public kj::Refcounted {
   const Peer peer;
   const Face face;
   const CertificateOwner owner;  // of Face::Tls
-  std::size_t calls = 0;       // under way
-  std::size_t largeCalls = 0;  // of them
-  std::size_t watches = 0;     // subscriptions that live
-  bool joined = false;         // as a node
+  std::size_t calls = 0;         // under way
+  std::size_t largeCalls = 0;    // of them
+  std::size_t watches = 0;       // subscriptions that live
+  bool joined = false;           // as a node
 
  private:
   std::size_t* connections_;  // the server's count, while this is one of them

@@ -14,10 +14,10 @@
 namespace qgpu {
 namespace {
 
-constexpr auto kRetry = 1 * kj::MILLISECONDS;   // of a full mailbox
+constexpr auto kRetry = 1 * kj::MILLISECONDS;  // of a full mailbox
 constexpr int kNestingMax = 16;
-constexpr std::uint32_t kNobody = 65534;        // the uid of who asks
-constexpr std::size_t kReasonMax = 200;         // bytes of why a connection is over
+constexpr std::uint32_t kNobody = 65534;  // the uid of who asks
+constexpr std::size_t kReasonMax = 200;   // bytes of why a connection is over
 
 // One line for a person.
 std::string reasonOf(const kj::Exception& exception) {
@@ -113,9 +113,13 @@ SchedulerLink::SchedulerLink(RequestSink& member, kj::Network& network, kj::Time
       round_(config_.addresses, config_),
       tasks_(*this) {}
 
-SchedulerLink::~SchedulerLink() noexcept { alive_->here = false; }
+SchedulerLink::~SchedulerLink() noexcept {
+  alive_->here = false;
+}
 
-void SchedulerLink::start() { tasks_.add(live()); }
+void SchedulerLink::start() {
+  tasks_.add(live());
+}
 
 void SchedulerLink::setState(std::string state) {
   if (state == state_) return;
@@ -133,8 +137,8 @@ kj::Promise<void> SchedulerLink::live() {
 kj::Promise<void> SchedulerLink::attempt() {
   address_ = round_.address();
   auto joined = kj::evalNow([this]() {
-    return dial(network_, address_, config_.tls, {timer_, round_.rounds()});
-  }).then([this](kj::Own<kj::AsyncIoStream> stream) { return join(kj::mv(stream)); });
+                  return dial(network_, address_, config_.tls, {timer_, round_.rounds()});
+                }).then([this](kj::Own<kj::AsyncIoStream> stream) { return join(kj::mv(stream)); });
   return timer_.timeoutAfter(toKj(config_.connectDeadline), kj::mv(joined))
       .then([this]() { return talk(); })
       .catch_([this](kj::Exception&& exception) {
@@ -221,7 +225,7 @@ kj::Promise<void> SchedulerLink::hear(std::uint64_t serial, schema::ToMember::Re
 kj::Promise<void> SchedulerLink::answerTrace(TraceContext context) {
   const auto params = context.getParams();
   context.allowCancellation();
-  KJ_IF_MAYBE(node, config_.node) {
+  KJ_IF_MAYBE (node, config_.node) {
     auto asked = node->ask(Peer{kNobody, 0, false, "scheduler"}, [&](schema::Request::Builder ask) {
       auto query = ask.initTrace();
       query.setCard(params.getCard());
@@ -241,9 +245,12 @@ bool SchedulerLink::pass(capnp::MallocMessageBuilder& envelope) {
   const auto from = envelope.getRoot<schema::Envelope>().asReader();
   return member_.send([&](schema::Envelope::Builder message) {
     switch (from.which()) {
-      case schema::Envelope::LINK_UP: return message.setLinkUp();
-      case schema::Envelope::LINK_DOWN: return message.setLinkDown(from.getLinkDown());
-      default: return message.setToMember(from.getToMember());
+      case schema::Envelope::LINK_UP:
+        return message.setLinkUp();
+      case schema::Envelope::LINK_DOWN:
+        return message.setLinkDown(from.getLinkDown());
+      default:
+        return message.setToMember(from.getToMember());
     }
   }) == SendResult::Sent;
 }

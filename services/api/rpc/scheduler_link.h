@@ -21,12 +21,11 @@
 // and that a silent or half-dead connection ends within `silence`.
 
 #include <capnp/rpc-twoparty.h>
+#include <deque>
+#include <functional>
 #include <kj/async-io.h>
 #include <kj/compat/tls.h>
 #include <kj/timer.h>
-
-#include <deque>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -40,10 +39,10 @@
 namespace qgpu {
 
 struct SchedulerLinkConfig : SchedulerLinkTimes {
-  std::vector<std::string> addresses;   // as parseDialList() gives them; not empty
-  kj::Maybe<kj::TlsContext&> tls;       // for HOST:PORT; outlives the link
-  kj::Maybe<NodeActorClient&> node;     // answers what the scheduler asks; outlives the link
-  std::uint64_t seed = 1;               // of the jitter: another one for each node
+  std::vector<std::string> addresses;        // as parseDialList() gives them; not empty
+  kj::Maybe<kj::TlsContext&> tls;            // for HOST:PORT; outlives the link
+  kj::Maybe<NodeActorClient&> node;          // answers what the scheduler asks; outlives the link
+  std::uint64_t seed = 1;                    // of the jitter: another one for each node
   std::size_t unsentWordsMax = 512 * 1024;   // that wait for the network
   std::size_t messageWordsMax = 256 * 1024;  // of one message of the scheduler
   // For the log: called when the state changes, with what state() then says.
@@ -76,7 +75,7 @@ class SchedulerLink final : public Actor, private kj::TaskSet::ErrorHandler {
   class End;
   using TraceContext =
       capnp::CallContext<schema::MemberEnd::TraceParams, schema::MemberEnd::TraceResults>;
-  struct QueuedMessage {   // a message that the member's mailbox did not take yet
+  struct QueuedMessage {  // a message that the member's mailbox did not take yet
     kj::Own<capnp::MallocMessageBuilder> envelope;
     kj::Own<kj::PromiseFulfiller<void>> taken;
   };
@@ -106,8 +105,8 @@ class SchedulerLink final : public Actor, private kj::TaskSet::ErrorHandler {
   SchedulerLinkConfig config_;
   Prng prng_;
   AddressRound round_;
-  std::string address_;         // that is tried or used
-  std::uint64_t serial_ = 0;    // of the connection
+  std::string address_;       // that is tried or used
+  std::uint64_t serial_ = 0;  // of the connection
   bool up_ = false;
   std::string state_ = "not connected yet";
   std::deque<QueuedMessage> held_;

@@ -226,10 +226,10 @@ capnp::Capability::Client SchedulerRpc::serve(kj::Own<RpcSession> session) {
 
 RpcLimits SchedulerRpc::limits() {
   RpcLimits limits;
-  limits.connectionsMax = 2'048;       // those that did not join; nodes are counted by Links
+  limits.connectionsMax = 2'048;  // those that did not join; nodes are counted by Links
   limits.connectionsReserved = 1'024;
   limits.callsMax = 1'024;
-  limits.trustedWordsMax = 512 * 1024;   // a hello with all tasks of a node
+  limits.trustedWordsMax = 512 * 1024;  // a hello with all tasks of a node
   limits.trustedFlowWordsMax = 1024 * 1024;
   return limits;
 }

@@ -45,8 +45,9 @@ class AnswersWhileSeated final : public Actor {
     reply.setCorr(message.getClusterReply().getCorr());
     auto failed = reply.initFailed();
     failed.setCode(errorName(ErrorCode::Unavailable));
-    failed.setMessage("another scheduler may act by now, and what was asked may still happen: "
-                      "ask again");
+    failed.setMessage(
+        "another scheduler may act by now, and what was asked may still happen: "
+        "ask again");
     client_.onReply(reply.asReader());
   }
 

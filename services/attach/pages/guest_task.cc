@@ -31,12 +31,9 @@ qgpu_suspend suspendOf(schema::Suspend suspend) {
 
 }  // namespace
 
-Result<std::unique_ptr<GuestTask>> makeGuestTask(schema::TaskKnown::Reader known,
-                                                 std::uint32_t incarnation,
-                                                 const std::vector<Card>& cards,
-                                                 const std::vector<ActorId>& cardActors,
-                                                 const GuestTaskOptions& options,
-                                                 PagePlatform& around) {
+Result<std::unique_ptr<GuestTask>> makeGuestTask(
+    schema::TaskKnown::Reader known, std::uint32_t incarnation, const std::vector<Card>& cards,
+    const std::vector<ActorId>& cardActors, const GuestTaskOptions& options, PagePlatform& around) {
   if (known.getToken().size() != QGPU_TOKEN_LEN) {
     return fail(ErrorCode::InvalidArgument, "its token has a wrong length");
   }

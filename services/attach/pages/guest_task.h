@@ -35,7 +35,7 @@ struct NoteMeter {
 // One attached process. It stays until its pidfd says dead, whatever its connection does
 // (HAZARDS 7).
 struct GuestProcess {
-  AttachedEntry entry;  // pid and start time as this pid namespace has them
+  AttachedEntry entry;             // pid and start time as this pid namespace has them
   std::uint32_t slot = 0;          // of the task's report page
   std::uint32_t freezeSignal = 0;  // 0: this guest can't freeze
   ThreadIds threads;
@@ -64,7 +64,7 @@ struct GateState {
   bool notify = false;              // the guest rings at its next launch
   bool contended = false;           // others want the card
   std::uint32_t epoch = 0;          // of that order; what is told of an earlier one is stale
-  Nanos storedAt{0};  // when the word of this epoch was stored
+  Nanos storedAt{0};                // when the word of this epoch was stored
 
   bool settling = false;     // held, and not yet told that nothing runs any more
   Nanos stopAt = kNever;     // until then work in flight may end by itself; kNever: it is stopped
@@ -118,9 +118,9 @@ struct GuestTask {
   qgpu_class taskClass = QGPU_ORDINARY;
   // How a hold is made real: FREEZE stops its driver threads, RM takes its channels off the card.
   qgpu_suspend heldBy = QGPU_SUSPEND_GATE;
-  Nanos window{0};       // of its gate, once its channels can't be taken off
-  bool doubted = false;  // which is so
-  NoteMeter notes;       // of all its processes
+  Nanos window{0};                   // of its gate, once its channels can't be taken off
+  bool doubted = false;              // which is so
+  NoteMeter notes;                   // of all its processes
   ActorId actor = ActorId::kNobody;  // the task's, which is told of processes and counters
   std::vector<std::uint32_t> cards;  // by index
   std::vector<ActorId> cardActors;   // of these, in the same order
@@ -138,18 +138,15 @@ using TaskTable = std::map<std::uint64_t, std::unique_ptr<GuestTask>>;
 // What tasks of one manager have in common; flags of the manager choose them.
 struct GuestTaskOptions {
   Nanos orphanGrace = seconds(5);  // of the heartbeat: an older one means that the manager is lost
-  Nanos window = millis(2);  // of work in flight, on cards that suspend by gate
-  bool timeslices = true;    // on NVIDIA cards (services/attach/pages/timeslices.h)
+  Nanos window = millis(2);        // of work in flight, on cards that suspend by gate
+  bool timeslices = true;          // on NVIDIA cards (services/attach/pages/timeslices.h)
 };
 
 // The task that the node tells of, with pages under `incarnation`, on those of `cards` and their
 // actors (by index) that it names. An error says in words for the node why there is none:
 // InvalidArgument and NotFound, what it told makes no sense; Unavailable, see TaskPages::create().
-Result<std::unique_ptr<GuestTask>> makeGuestTask(schema::TaskKnown::Reader known,
-                                                 std::uint32_t incarnation,
-                                                 const std::vector<Card>& cards,
-                                                 const std::vector<ActorId>& cardActors,
-                                                 const GuestTaskOptions& options,
-                                                 PagePlatform& around);
+Result<std::unique_ptr<GuestTask>> makeGuestTask(
+    schema::TaskKnown::Reader known, std::uint32_t incarnation, const std::vector<Card>& cards,
+    const std::vector<ActorId>& cardActors, const GuestTaskOptions& options, PagePlatform& around);
 
 }  // namespace qgpu

@@ -1,13 +1,12 @@
 #include "services/attach/pages/page_search.h"
 
+#include <cerrno>
+#include <cstdio>
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
 
 #include "services/base/process.h"
 
@@ -17,7 +16,7 @@ namespace {
 // Whether it is a file in memory of the size of a page. Only what the kernel has in its cache is
 // asked for: a tenant's own file system would answer when it likes.
 bool mayBePage(const Fd& place, const struct stat& ours) {
-  struct statx facts{};
+  struct statx facts {};
   const int flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
   return ::statx(place.get(), "", flags, STATX_TYPE | STATX_SIZE, &facts) == 0 &&
          makedev(facts.stx_dev_major, facts.stx_dev_minor) == ours.st_dev &&
@@ -43,7 +42,7 @@ PageSearch adoptFrom(const Fd& folder, const char* name, TaskPages& pages,
 }  // namespace
 
 PageSearch adoptReportOf(std::uint32_t pid, const Fd& pidfd, TaskPages& pages, SearchBound& bound) {
-  struct stat ours{};
+  struct stat ours {};
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%u/fd", pid);
   const Fd folder(::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));

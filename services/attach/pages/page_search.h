@@ -20,9 +20,9 @@
 namespace qgpu {
 
 enum class PageSearch : std::uint8_t {
-  Adopted,   // the process had the task's page, and `pages` has it now
-  None,      // it has none, so that no bytes of it are counted anywhere, or it is dead
-  Hidden,    // we may not look (CAP_SYS_PTRACE), it is kept from us, or the search took too long
+  Adopted,  // the process had the task's page, and `pages` has it now
+  None,     // it has none, so that no bytes of it are counted anywhere, or it is dead
+  Hidden,   // we may not look (CAP_SYS_PTRACE), it is kept from us, or the search took too long
 };
 
 // What the search for one task may cost, so that tenants can't make a restart long: descriptors
@@ -31,7 +31,7 @@ inline constexpr std::size_t kPageLooksMax = 8'192;
 inline constexpr Nanos kPageSearchMax = millis(10);
 
 struct SearchBound {
-  std::size_t looks = kPageLooksMax;   // left
+  std::size_t looks = kPageLooksMax;  // left
   Nanos until = monotonicNow() + kPageSearchMax;
 };
 

@@ -30,7 +30,7 @@ class PagePlatform {
 
 class GatePlatform : public PagePlatform {
  public:
-  using TimerKey = std::uint64_t;   // 0: none
+  using TimerKey = std::uint64_t;  // 0: none
 
   // `work` runs once, at or after `when`.
   virtual TimerKey at(Nanos when, std::function<void()> work) = 0;

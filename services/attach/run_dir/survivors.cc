@@ -1,7 +1,6 @@
 #include "services/attach/run_dir/survivors.h"
 
 #include <capnp/message.h>
-
 #include <set>
 #include <string>
 
@@ -19,7 +18,7 @@ Result<std::set<std::uint64_t>> attachedTasks(const std::string& runDir) {
   if (Status opened = list.open(runDir); !opened) return opened.error();
   std::set<std::uint64_t> tasks;
   for (const AttachedEntry& entry : list.read()) {
-    if (entry.task > INT64_MAX) continue;   // no manager gave it out
+    if (entry.task > INT64_MAX) continue;  // no manager gave it out
     const Result<Fd> process = openProcess(entry.pid, entry.start);
     if (!process) return process.error();
     if (*process) tasks.insert(entry.task);

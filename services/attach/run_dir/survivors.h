@@ -19,10 +19,10 @@
 namespace qgpu {
 
 struct Survivors {
-  std::vector<StoredRow> tasks;        // rows of tasks that live, by number
-  std::vector<std::uint64_t> living;   // numbers of all tasks that live, in order
-  std::uint64_t lastTask = 0;          // the highest number of one that lives; 0: none does
-  std::vector<std::string> unusable;   // one line for each record that can't be believed, and why
+  std::vector<StoredRow> tasks;       // rows of tasks that live, by number
+  std::vector<std::uint64_t> living;  // numbers of all tasks that live, in order
+  std::uint64_t lastTask = 0;         // the highest number of one that lives; 0: none does
+  std::vector<std::string> unusable;  // one line for each record that can't be believed, and why
 };
 
 // Removes the records of tasks that nobody lives of, and those that are damaged. Unavailable: the

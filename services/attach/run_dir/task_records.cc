@@ -1,19 +1,18 @@
 #include "services/attach/run_dir/task_records.h"
 
-#include <capnp/message.h>
-#include <dirent.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <sys/uio.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
+#include <capnp/message.h>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <dirent.h>
+#include <fcntl.h>
 #include <optional>
 #include <span>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include "services/wire/gate_abi.h"
 #include "store/rows.h"
@@ -23,7 +22,7 @@ namespace {
 
 constexpr std::uint32_t kVersion = 1;
 constexpr std::array<char, 8> kMagic = {'q', 'g', 'p', 'u', 't', 'a', 's', 'k'};
-constexpr std::size_t kRootWords = 8;   // of a row beside its task
+constexpr std::size_t kRootWords = 8;  // of a row beside its task
 
 // In front of the row's bytes. The checksum is over task, version and row.
 struct Head {
@@ -149,7 +148,7 @@ Result<StoredRow> TaskRecords::read(std::uint64_t task) const {
   const Fd file(::openat(folder_.get(), std::to_string(task).c_str(),
                          O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!file && errno == ENOENT) return unusable(task, ErrorCode::NotFound, "does not exist");
-  struct stat facts{};
+  struct stat facts {};
   if (!file || ::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) {
     return corrupt("can't be read as a file");
   }

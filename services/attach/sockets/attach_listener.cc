@@ -1,12 +1,11 @@
 #include "services/attach/sockets/attach_listener.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -49,8 +48,8 @@ Status AttachListener::listen() {
   }
   listen_ = std::move(socket);
   spare_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  listenWatch_ = loop_.fds().watchLevel(listen_.get(), EPOLLIN,
-                                        [this](std::uint32_t) { acceptSome(); });
+  listenWatch_ =
+      loop_.fds().watchLevel(listen_.get(), EPOLLIN, [this](std::uint32_t) { acceptSome(); });
   return ok();
 }
 

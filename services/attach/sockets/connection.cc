@@ -1,12 +1,11 @@
 #include "services/attach/sockets/connection.h"
 
-#include <fcntl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <utility>
 
 #include "services/cards/suspend/detached.h"
@@ -15,7 +14,7 @@ namespace qgpu {
 namespace {
 
 constexpr std::size_t kDescriptorsMax = 253;  // that one record may bring (the kernel's SCM_MAX_FD)
-constexpr int kDrainedMax = 64;             // records that are passed over at the end
+constexpr int kDrainedMax = 64;               // records that are passed over at the end
 
 // Where no thread is to be had it stays open: that costs less than a loop that waits.
 void closeDetached(Fd fd) {
@@ -26,7 +25,7 @@ void closeDetached(Fd fd) {
 // Of a file in memory nobody is asked when it closes, and a small one that can't grow is gone soon.
 bool closesAtOnce(const Fd& fd, std::size_t bytesMax) {
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
-  struct stat facts{};
+  struct stat facts {};
   return seals >= 0 && (seals & F_SEAL_GROW) != 0 && ::fstat(fd.get(), &facts) == 0 &&
          static_cast<std::uint64_t>(facts.st_size) <= bytesMax;
 }

@@ -16,9 +16,9 @@ namespace qgpu {
 
 struct NextRecord {
   enum class What : std::uint8_t {
-    None,    // nothing has come yet
+    None,  // nothing has come yet
     Record,
-    Over,    // the connection has ended, or says so by an empty record
+    Over,  // the connection has ended, or says so by an empty record
   };
   What what = What::None;
   std::size_t bytes = 0;     // as many as there was room for

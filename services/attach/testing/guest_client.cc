@@ -1,5 +1,7 @@
 #include "services/attach/testing/guest_client.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -7,11 +9,8 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <thread>
+#include <unistd.h>
 
 #include "runtime/loop.h"
 #include "services/base/process.h"

@@ -66,7 +66,7 @@ class GuestClient {
   Mapping report_;
   qgpu_welcome welcome_{};
   bool obeysAtOnce_ = true;
-  std::atomic<std::uint32_t> rungFor_{~0u};   // the gate word that was answered with a ring
+  std::atomic<std::uint32_t> rungFor_{~0u};  // the gate word that was answered with a ring
 };
 
 }  // namespace qgpu

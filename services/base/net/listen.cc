@@ -1,13 +1,12 @@
 #include "services/base/net/listen.h"
 
 #include <arpa/inet.h>
+#include <cstring>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cstring>
 
 #include "services/base/net/socket_file.h"
 #include "services/base/text.h"
@@ -15,12 +14,14 @@
 namespace qgpu {
 namespace {
 
-constexpr int kBacklog = 4'096;   // kube-scheduler binds a thousand pods at once
+constexpr int kBacklog = 4'096;  // kube-scheduler binds a thousand pods at once
 constexpr kj::uint kFdFlags = kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP |
                               kj::LowLevelAsyncIoProvider::ALREADY_CLOEXEC |
                               kj::LowLevelAsyncIoProvider::ALREADY_NONBLOCK;
 
-std::string why(int error) { return std::strerror(error); }
+std::string why(int error) {
+  return std::strerror(error);
+}
 
 int newSocket(int family) {
   return ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -64,8 +65,9 @@ Result<TcpAddress> parseTcp(const std::string& text, Reach reach) {
   }
   if (loopback || reach == Reach::Anywhere) return out;
   return fail(ErrorCode::Denied,
-              text + " is not loopback: a node has no way to tell who asks over a network; "
-                     "listen on 127.0.0.1 and tunnel to it");
+              text +
+                  " is not loopback: a node has no way to tell who asks over a network; "
+                  "listen on 127.0.0.1 and tunnel to it");
 }
 
 }  // namespace
@@ -121,8 +123,8 @@ Result<TcpListener> TcpListener::open(const std::string& address, const std::str
   const std::size_t colon = address.rfind(':');
   if (::bind(fd.get(), name, parsed->length) != 0 || ::listen(fd.get(), kBacklog) != 0) {
     return fail(errno == EADDRINUSE ? ErrorCode::AlreadyExists : ErrorCode::Unavailable,
-                "can't listen on " + address + ": " + why(errno) +
-                    "; choose another port with " + flag + "; " + flag + "=" +
+                "can't listen on " + address + ": " + why(errno) + "; choose another port with " +
+                    flag + "; " + flag + "=" +
                     (colon == std::string::npos ? "127.0.0.1" : address.substr(0, colon)) +
                     ":0 takes a free one");
   }

@@ -4,12 +4,11 @@
 // there says who is asking. Errors name the address and the fix; nothing was touched when one comes
 // back.
 
+#include <cstdint>
 #include <kj/async-io.h>
 #include <kj/io.h>
-#include <sys/stat.h>
-
-#include <cstdint>
 #include <string>
+#include <sys/stat.h>
 
 #include "runtime/result.h"
 

@@ -36,8 +36,7 @@ bool isClosedInOrder(kj::AsyncIoStream& stream) {
 
 class Watch {
  public:
-  Watch(kj::Network& network, kj::Timer& timer, std::string address,
-        kj::Maybe<kj::TlsContext&> tls)
+  Watch(kj::Network& network, kj::Timer& timer, std::string address, kj::Maybe<kj::TlsContext&> tls)
       : network_(network), timer_(timer), address_(std::move(address)), tls_(tls) {}
 
   kj::Promise<void> run() {
@@ -95,9 +94,8 @@ class Watch {
       return error == ECONNREFUSED;
     }
     if (looks == 0) return false;
-    return timer_.afterDelay(kLook).then([this, fd = kj::mv(fd), looks]() mutable {
-      return outcome(kj::mv(fd), looks - 1);
-    });
+    return timer_.afterDelay(kLook).then(
+        [this, fd = kj::mv(fd), looks]() mutable { return outcome(kj::mv(fd), looks - 1); });
   }
 
   kj::Network& network_;

@@ -34,7 +34,7 @@ Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files) {
 }
 
 Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files, const TlsTexts& texts,
-                                         TlsPeers peers) {
+                                        TlsPeers peers) {
   const std::string shown = texts.cert + (peers == TlsPeers::Any ? "\n" + texts.ca : "");
   auto chain = parseCertificate("--tls-cert=" + files.cert + ": ", shown);
   if (!chain) return chain.error();

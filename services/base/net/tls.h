@@ -44,7 +44,7 @@ enum class TlsPeers : std::uint8_t { Certified, Any };
 Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files);
 // The same of files that were read already.
 Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files, const TlsTexts& texts,
-                                         TlsPeers peers = TlsPeers::Certified);
+                                        TlsPeers peers = TlsPeers::Certified);
 
 // What a server has before its certificate: one context, with which every handshake fails. The
 // contexts of certificates are appended to it and all stay, since connections keep theirs.

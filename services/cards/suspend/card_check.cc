@@ -71,7 +71,7 @@ std::string ProbeCheck::spawn() {
   const std::string method = std::to_string(static_cast<int>(method_));
   const std::string parent = std::to_string(::getpid());
   const char* words[] = {
-      probe_.c_str(), "check",      card_.uuid.c_str(), card_.driverVersion.c_str(),
+      probe_.c_str(), "check",        card_.uuid.c_str(), card_.driverVersion.c_str(),
       minor.c_str(),  method.c_str(), parent.c_str(),     nullptr};
   const int error = ::posix_spawn(&pid_, probe_.c_str(), how.files(), how.attributes(),
                                   const_cast<char* const*>(words), environ);

@@ -100,7 +100,7 @@ class ChannelSuspender {
   static constexpr std::size_t kChannelsMax = 512;  // of a task; more can't be held wholly
   static constexpr std::size_t kNamedMax = 64;      // in one call
   static constexpr std::size_t kOwnersMax = 8;  // of one call; an owner is a client of a process
-  static constexpr int kTriesMax = 3;               // of one step that the driver refuses, in a row
+  static constexpr int kTriesMax = 3;           // of one step that the driver refuses, in a row
   // Of disables in a row that met channels which had ended: a context that is torn down ends its
   // own one by one, and there are tenants who would do nothing else.
   static constexpr int kGonesMax = 64;
@@ -208,15 +208,15 @@ class ChannelSuspender {
   std::string doubt_;
   // In a row, of what is wanted now: refused, met what had ended, waited.
   int tries_ = 0, gones_ = 0, waits_ = 0;
-  bool reached_ = false;  // this hold was: the task has been stopped ...
+  bool reached_ = false;            // this hold was: the task has been stopped ...
   bool reachedAnew_ = false;        // ... since what is off was last in doubt
-  Nanos againAt_{0};      // when what is stopped is taken off once more ...
+  Nanos againAt_{0};                // when what is stopped is taken off once more ...
   Nanos againAfter_ = kAgainFirst;  // ... and how long after the time before
-  Nanos reapAt_{0};       // when the dead are worth asking after again
-  int reaps_ = 0;         // in vain
-  Nanos proveAt_{0};      // when whose the channels are is worth asking again
-  int proofs_ = 0;        // how often it was asked in vain
-  bool singly_ = false;   // an enable failed: what is left is named one by one
+  Nanos reapAt_{0};                 // when the dead are worth asking after again
+  int reaps_ = 0;                   // in vain
+  Nanos proveAt_{0};                // when whose the channels are is worth asking again
+  int proofs_ = 0;                  // how often it was asked in vain
+  bool singly_ = false;             // an enable failed: what is left is named one by one
   Nanos retryAt_{0}, retryAfter_ = kRetryFirst;
 };
 

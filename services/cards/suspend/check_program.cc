@@ -29,7 +29,7 @@ int checkCard(int argc, char** argv) {
   what.only = kSuspendMethods[method];
   what.toggles = kToggles;
   const SelfTest found = testSuspend(what);
-  const Verdict::Says says = found.method   ? Verdict::Says::kWorks
+  const Verdict::Says says = found.method ? Verdict::Says::kWorks
                              : found.sure ? Verdict::Says::kFails
                                           : Verdict::Says::kUnclear;
   std::printf("%s %.400s\n", kVerdictWords[static_cast<int>(says)], found.why.c_str());

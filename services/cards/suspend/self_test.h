@@ -15,7 +15,7 @@ namespace qgpu::suspend {
 
 struct SelfTestOptions : CardName {
   std::string probe;                     // qgpu-suspend-probe
-  std::optional<SuspendMethod> only;              // no other is tried
+  std::optional<SuspendMethod> only;     // no other is tried
   std::uint32_t toggles = 20;            // of each method
   std::uint64_t iterations = 1'000'000;  // of the probe's kernel
   Nanos watch = millis(5);               // how long the count must stand still, each time
@@ -26,17 +26,17 @@ struct SelfTestOptions : CardName {
 struct MethodTried {
   SuspendMethod method = SuspendMethod::kDisable;
   bool works = false;
-  bool sure = false;           // that it does not was seen, and may not lie in others' work
-  bool unseen = false;         // whether it does can't be seen: the machine is too busy
-  std::string why;             // it does not
+  bool sure = false;    // that it does not was seen, and may not lie in others' work
+  bool unseen = false;  // whether it does can't be seen: the machine is too busy
+  std::string why;      // it does not
   // How long the calls took: each time, and where it had been taken off once.
   std::vector<Nanos> off, on;
 };
 
 struct SelfTest {
   std::optional<SuspendMethod> method;  // that works; none: the card has no `rm`
-  std::string why;           // there is none
-  bool sure = false;         // of the last that was tried
+  std::string why;                      // there is none
+  bool sure = false;                    // of the last that was tried
   std::vector<MethodTried> tried;
   std::size_t channels = 0;  // of the probe
 };

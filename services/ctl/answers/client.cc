@@ -1,5 +1,7 @@
 #include "services/ctl/answers/client.h"
 
+#include <algorithm>
+#include <cstring>
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -7,9 +9,6 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cstring>
 
 #include "services/base/platform.h"
 
@@ -47,8 +46,7 @@ Nanos now() {
   return seconds(t.tv_sec) + Nanos(t.tv_nsec);
 }
 
-Answer::Answer(Document document)
-    : document_(std::make_unique<Document>(std::move(document))) {
+Answer::Answer(Document document) : document_(std::make_unique<Document>(std::move(document))) {
   const std::optional<bool> good = root()["ok"].flag();
   if (!good) {
     status_ = fail(ErrorCode::Corrupt, "the daemon's answer is no JSON document of its kind");

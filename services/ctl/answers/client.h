@@ -57,9 +57,7 @@ class Client final : public Asker {
   const std::string& socket() const { return socket_; }
 
   // Connects anew where that helps.
-  Result<Answer> ask(const Ask& ask, Nanos limit) override {
-    return askLine(lineOf(ask), limit);
-  }
+  Result<Answer> ask(const Ask& ask, Nanos limit) override { return askLine(lineOf(ask), limit); }
   Result<Answer> askLine(const std::string& line, Nanos limit = seconds(10));
   Result<Answer> nextLine(Nanos limit) override;
 
@@ -73,7 +71,7 @@ class Client final : public Asker {
 
   std::string socket_;
   std::string received_;
-  std::size_t searched_ = 0;           // of it, without a newline
+  std::size_t searched_ = 0;  // of it, without a newline
   int fd_ = -1;
 };
 

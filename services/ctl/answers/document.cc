@@ -45,7 +45,9 @@ Document& Document::number(std::int64_t n) {
   return add(n < 0 ? Kind::Negative : Kind::Number, static_cast<std::uint64_t>(n));
 }
 
-Document& Document::real(double n) { return add(Kind::Real, std::bit_cast<std::uint64_t>(n)); }
+Document& Document::real(double n) {
+  return add(Kind::Real, std::bit_cast<std::uint64_t>(n));
+}
 
 Document& Document::add(Kind kind, std::uint64_t value) {
   Node& node = nodes_.emplace_back();

@@ -93,8 +93,8 @@ class Document final : public DocumentWriter {
     std::uint32_t size = 0;
   };
   struct Node {
-    std::uint64_t value = 0;  // of a text where it begins; of a list or object its nodes below
-    std::uint32_t key = 0;    // of keys_
+    std::uint64_t value = 0;      // of a text where it begins; of a list or object its nodes below
+    std::uint32_t key = 0;        // of keys_
     std::uint32_t size : 29 = 0;  // of a text
     Kind kind : 3 = Kind::Null;
   };
@@ -116,7 +116,7 @@ class Document final : public DocumentWriter {
 
   std::vector<Node> nodes_;
   std::string texts_;
-  std::vector<std::size_t> open_;  // nodes that are not closed yet, the innermost last
+  std::vector<std::size_t> open_;    // nodes that are not closed yet, the innermost last
   std::vector<Key> keys_ = {Key()};  // the first is that of what has none
   std::uint32_t key_ = 0;            // of the value that comes next
   std::uint32_t lastKey_ = 0;

@@ -120,7 +120,9 @@ std::string humanTime(std::uint64_t ns) {
   return text;
 }
 
-std::string humanPermille(std::uint64_t permille) { return scaled(permille, 10, "%"); }
+std::string humanPermille(std::uint64_t permille) {
+  return scaled(permille, 10, "%");
+}
 
 std::string humanCount(std::uint64_t n) {
   constexpr std::uint64_t kThousand = 1000;

@@ -88,9 +88,8 @@ bool comesBefore(std::string_view a, std::string_view b) {
 // A list in the order of one of its texts; else as the daemon told it.
 std::vector<Value> sortedList(Value root, std::string_view list, std::string_view key) {
   std::vector<Value> all = listOf(root, list);
-  std::stable_sort(all.begin(), all.end(), [key](Value a, Value b) {
-    return comesBefore(textOf(a, key), textOf(b, key));
-  });
+  std::stable_sort(all.begin(), all.end(),
+                   [key](Value a, Value b) { return comesBefore(textOf(a, key), textOf(b, key)); });
   return all;
 }
 
@@ -208,9 +207,9 @@ std::string cardsView(Value root, const Style& style) {
                ofTotal(numberOf(card, "mem_bound_bytes"), numberOf(card, "mem_bytes")),
                humanPermille(numberOf(card, "share_bound_permille")),
                humanPermille(numberOf(card, "greedy_bound_permille")), p99, nameOf(card, {}),
-               textOf(card, "isolation"),
-               textOf(card, "backend"), holder == 0 ? "" : std::to_string(holder),
-               humanCount(numberOf(card, "holds")), humanCount(numberOf(card, "overruns"))});
+               textOf(card, "isolation"), textOf(card, "backend"),
+               holder == 0 ? "" : std::to_string(holder), humanCount(numberOf(card, "holds")),
+               humanCount(numberOf(card, "overruns"))});
   }
   return table.text() + cardNotes(root, several, style);
 }
@@ -395,7 +394,7 @@ std::string numbersOf(Value object, std::string_view key) {
 struct LandingLine {
   std::uint64_t task = 0;
   std::uint64_t count = 1;
-  std::vector<std::string> cells;   // node, cards, evicted tasks, reason
+  std::vector<std::string> cells;  // node, cards, evicted tasks, reason
 };
 
 std::vector<LandingLine> landingLines(Value root, const Style& style) {
@@ -424,13 +423,13 @@ std::vector<LandingLine> landingLines(Value root, const Style& style) {
 std::string whatIfView(Value root, const Style& style) {
   const std::vector<LandingLine> lines = landingLines(root, style);
   const bool imagined = !lines.empty() && lines.front().task == 0;
-  Table table({{imagined ? "TASKS" : "TASK", Align::Right}, {"NODE"}, {"CARD"}, {"EVICTS"},
-               {"REASON"}});
+  Table table(
+      {{imagined ? "TASKS" : "TASK", Align::Right}, {"NODE"}, {"CARD"}, {"EVICTS"}, {"REASON"}});
   for (const LandingLine& one : lines) {
     // How many land nowhere stands in the reason.
     const bool counted = one.task != 0 || one.cells.front() != "nowhere";
-    std::vector<std::string> cells = {
-        counted ? std::to_string(one.task == 0 ? one.count : one.task) : ""};
+    std::vector<std::string> cells = {counted ? std::to_string(one.task == 0 ? one.count : one.task)
+                                              : ""};
     cells.insert(cells.end(), one.cells.begin(), one.cells.end());
     table.add(std::move(cells));
   }
@@ -438,8 +437,8 @@ std::string whatIfView(Value root, const Style& style) {
     return humanPermille(numberOf(root, before)) + " -> " + humanPermille(numberOf(root, after));
   };
   return (lines.empty() ? "no task is concerned\n" : table.text()) + "\n" +
-         line("allocated", change("allocated_before_permille", "allocated_after_permille") +
-                               " of all cards") +
+         line("allocated",
+              change("allocated_before_permille", "allocated_after_permille") + " of all cards") +
          line("fragments", change("fragment_before_permille", "fragment_after_permille") +
                                " of all cards, free but of no use to typical tasks");
 }
@@ -463,7 +462,10 @@ std::string traceView(Value root) {
     names[numberOf(task, "id")] = textOf(task, "name");
   }
   const std::uint64_t now = numberOf(root, "now_ns");
-  Table table({{"SEQ", Align::Right}, {"BEFORE", Align::Right}, {"KIND"}, {"TASK", Align::Right},
+  Table table({{"SEQ", Align::Right},
+               {"BEFORE", Align::Right},
+               {"KIND"},
+               {"TASK", Align::Right},
                {"NAME"}});
   for (const Value entry : listOf(root, "entries")) {
     const std::uint64_t task = numberOf(entry, "task");
@@ -561,8 +563,8 @@ std::string exportsOf(const Answer& answer) {
   for (const Value variable : answer.root()["env"]) {
     const std::string name(variable.key());
     const auto value = variable.text();
-    const bool takes = !name.empty() && (name[0] < '0' || name[0] > '9') &&
-                       std::ranges::all_of(name, ofName);
+    const bool takes =
+        !name.empty() && (name[0] < '0' || name[0] > '9') && std::ranges::all_of(name, ofName);
     if (!value || !takes) continue;
     out += "export " + name + "='";
     for (const char c : *value) out += c == '\'' ? "'\\''" : std::string(1, c);

@@ -3,7 +3,6 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-
 namespace qgpu::ctl {
 namespace {
 
@@ -21,8 +20,7 @@ Value eventOf(const Answer& line) {
   return line.root()["event"];
 }
 
-void awaitEvent(Asker& watch, Nanos limit,
-                const std::function<bool(Value)>& wanted) {
+void awaitEvent(Asker& watch, Nanos limit, const std::function<bool(Value)>& wanted) {
   while (true) {
     const Result<Answer> line = watch.nextLine(limit);
     if (!line || !line->status()) return;

@@ -19,8 +19,7 @@ Value eventOf(const Answer& line);
 
 // Until an event is told that `wanted` says yes to, nothing comes for `limit`, or the watch is
 // over.
-void awaitEvent(Asker& watch, Nanos limit,
-                const std::function<bool(Value)>& wanted);
+void awaitEvent(Asker& watch, Nanos limit, const std::function<bool(Value)>& wanted);
 
 // Each event that the daemon remembers after `since`, which becomes the number of the newest: it
 // tells the oldest first and a part at a time. The last answer, or the first that is none.

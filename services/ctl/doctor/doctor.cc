@@ -27,9 +27,9 @@ constexpr Nanos kProbeLimit = seconds(3);
 constexpr std::int64_t kSoonSeconds = 14 * kDaySeconds;
 // Findings with which everything still works.
 constexpr std::array<std::string_view, 18> kWarnings = {
-    "card-cordoned",     "certificate-ends", "clock-unsynced",  "cluster-away",
-    "disk-low",          "driver-rm",        "hold-weak",       "kernel-rm",
-    "library-differs",   "memory-refused",   "realtime",        "report-stale",
+    "card-cordoned",     "certificate-ends", "clock-unsynced",   "cluster-away",
+    "disk-low",          "driver-rm",        "hold-weak",        "kernel-rm",
+    "library-differs",   "memory-refused",   "realtime",         "report-stale",
     "report-unreadable", "socket-stale",     "task-quarantined", "task-unattached",
     "versions-differ",   "wal-large"};
 const std::vector<unsigned> kOldestKernel = {5, 3};

@@ -15,7 +15,6 @@ inline constexpr Nanos kAskLimit = seconds(6);
 
 // All that the card has and the reader has not; each answer within `limit`. `told`: the answers
 // too, where somebody wants them.
-Status catchUp(Asker& asker, TraceReader& reader, Nanos limit,
-               std::vector<Answer>* told = nullptr);
+Status catchUp(Asker& asker, TraceReader& reader, Nanos limit, std::vector<Answer>* told = nullptr);
 
 }  // namespace qgpu::ctl

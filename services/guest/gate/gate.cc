@@ -116,7 +116,7 @@ Pass waitAndAdmit(std::uint64_t estimateNs, bool told) {
   for (;;) {
     std::uint32_t gate = loadShared(session.gate->gate);
     if (loadRelaxed(session.gate->closed)) {
-      if (waitedAtGate) futexWake(&session.gate->gate, 1);   // the others learn it at once as well
+      if (waitedAtGate) futexWake(&session.gate->gate, 1);  // the others learn it at once as well
       return {};
     }
     if (!passes(gate)) {

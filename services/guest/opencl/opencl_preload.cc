@@ -13,40 +13,79 @@
 
 extern "C" std::uint32_t qgpu_layer_active;
 
-// All functions that wrappers replace or call.
-#define QGPU_WRAPPED(X)                                                                           \
-  X(clGetPlatformIDs)                                                                             \
-  X(clGetPlatformInfo)                                                                            \
-  X(clGetDeviceIDs)                                                                               \
-  X(clGetDeviceInfo)                                                                              \
-  X(clCreateContext)                                                                              \
-  X(clCreateContextFromType)                                                                      \
-  X(clCreateCommandQueue) X(clCreateCommandQueueWithProperties) X(clRetainCommandQueue) X(        \
-      clReleaseCommandQueue) X(clSetCommandQueueProperty) X(clCreateBuffer)                       \
-      X(clCreateBufferWithProperties) X(clCreateImage) X(clCreateImageWithProperties) X(          \
-          clCreateImage2D) X(clCreateImage3D) X(clCreatePipe) X(clSVMAlloc) X(clSVMFree)          \
-          X(clEnqueueSVMFree) X(clSetMemObjectDestructorCallback) X(clSetEventCallback) X(        \
-              clSetProgramReleaseCallback) X(clSetContextDestructorCallback) X(clBuildProgram)    \
-              X(clCompileProgram) X(clLinkProgram) X(clCreateKernel) X(clCreateKernelsInProgram)  \
-                  X(clCloneKernel) X(clWaitForEvents) X(clFinish) X(clEnqueueNDRangeKernel) X(    \
-                      clEnqueueTask) X(clEnqueueNativeKernel) X(clEnqueueReadBuffer)              \
-                      X(clEnqueueReadBufferRect) X(clEnqueueWriteBuffer) X(                       \
-                          clEnqueueWriteBufferRect) X(clEnqueueCopyBuffer)                        \
-                          X(clEnqueueCopyBufferRect) X(clEnqueueFillBuffer) X(clEnqueueReadImage) \
-                              X(clEnqueueWriteImage) X(clEnqueueFillImage) X(clEnqueueCopyImage)  \
-                                  X(clEnqueueCopyImageToBuffer) X(clEnqueueCopyBufferToImage)     \
-                                      X(clEnqueueMigrateMemObjects) X(clEnqueueMapBuffer)         \
-                                          X(clEnqueueMapImage) X(clEnqueueUnmapMemObject)         \
-                                              X(clEnqueueSVMMemcpy) X(clEnqueueSVMMemFill) X(     \
-                                                  clEnqueueSVMMap) X(clEnqueueSVMUnmap)           \
-                                                  X(clEnqueueSVMMigrateMem) X(                    \
-                                                      clGetExtensionFunctionAddress)              \
-                                                      X(clGetExtensionFunctionAddressForPlatform)
-#define QGPU_CALLED(X)       \
-  X(clGetCommandQueueInfo)   \
-  X(clGetEventInfo)          \
-  X(clGetEventProfilingInfo) \
-  X(clRetainEvent) X(clReleaseEvent) X(clReleaseMemObject) X(clFlush) X(clEnqueueMarkerWithWaitList)
+// All functions that wrappers replace or call, one a line, which clang-format would not keep.
+// clang-format off
+#define QGPU_WRAPPED(X)                       \
+  X(clGetPlatformIDs)                         \
+  X(clGetPlatformInfo)                        \
+  X(clGetDeviceIDs)                           \
+  X(clGetDeviceInfo)                          \
+  X(clCreateContext)                          \
+  X(clCreateContextFromType)                  \
+  X(clCreateCommandQueue)                     \
+  X(clCreateCommandQueueWithProperties)       \
+  X(clRetainCommandQueue)                     \
+  X(clReleaseCommandQueue)                    \
+  X(clSetCommandQueueProperty)                \
+  X(clCreateBuffer)                           \
+  X(clCreateBufferWithProperties)             \
+  X(clCreateImage)                            \
+  X(clCreateImageWithProperties)              \
+  X(clCreateImage2D)                          \
+  X(clCreateImage3D)                          \
+  X(clCreatePipe)                             \
+  X(clSVMAlloc)                               \
+  X(clSVMFree)                                \
+  X(clEnqueueSVMFree)                         \
+  X(clSetMemObjectDestructorCallback)         \
+  X(clSetEventCallback)                       \
+  X(clSetProgramReleaseCallback)              \
+  X(clSetContextDestructorCallback)           \
+  X(clBuildProgram)                           \
+  X(clCompileProgram)                         \
+  X(clLinkProgram)                            \
+  X(clCreateKernel)                           \
+  X(clCreateKernelsInProgram)                 \
+  X(clCloneKernel)                            \
+  X(clWaitForEvents)                          \
+  X(clFinish)                                 \
+  X(clEnqueueNDRangeKernel)                   \
+  X(clEnqueueTask)                            \
+  X(clEnqueueNativeKernel)                    \
+  X(clEnqueueReadBuffer)                      \
+  X(clEnqueueReadBufferRect)                  \
+  X(clEnqueueWriteBuffer)                     \
+  X(clEnqueueWriteBufferRect)                 \
+  X(clEnqueueCopyBuffer)                      \
+  X(clEnqueueCopyBufferRect)                  \
+  X(clEnqueueFillBuffer)                      \
+  X(clEnqueueReadImage)                       \
+  X(clEnqueueWriteImage)                      \
+  X(clEnqueueFillImage)                       \
+  X(clEnqueueCopyImage)                       \
+  X(clEnqueueCopyImageToBuffer)               \
+  X(clEnqueueCopyBufferToImage)               \
+  X(clEnqueueMigrateMemObjects)               \
+  X(clEnqueueMapBuffer)                       \
+  X(clEnqueueMapImage)                        \
+  X(clEnqueueUnmapMemObject)                  \
+  X(clEnqueueSVMMemcpy)                       \
+  X(clEnqueueSVMMemFill)                      \
+  X(clEnqueueSVMMap)                          \
+  X(clEnqueueSVMUnmap)                        \
+  X(clEnqueueSVMMigrateMem)                   \
+  X(clGetExtensionFunctionAddress)            \
+  X(clGetExtensionFunctionAddressForPlatform)
+#define QGPU_CALLED(X)           \
+  X(clGetCommandQueueInfo)       \
+  X(clGetEventInfo)              \
+  X(clGetEventProfilingInfo)     \
+  X(clRetainEvent)               \
+  X(clReleaseEvent)              \
+  X(clReleaseMemObject)          \
+  X(clFlush)                     \
+  X(clEnqueueMarkerWithWaitList)
+// clang-format on
 
 namespace qgpu::guest {
 namespace {

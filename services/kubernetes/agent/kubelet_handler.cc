@@ -7,10 +7,10 @@
 #include "runtime/check.h"
 #include "runtime/text_hash.h"
 #include "services/api/commands/schema_names.h"
-#include "services/kubernetes/agent/container_room.h"
-#include "services/kubernetes/pods/pod_names.h"
 #include "services/api/rpc/checked.h"
 #include "services/api/rpc/rpc_calls.h"
+#include "services/kubernetes/agent/container_room.h"
+#include "services/kubernetes/pods/pod_names.h"
 
 namespace qgpu {
 namespace {
@@ -134,11 +134,11 @@ class KubeletService final : public schema::KubeletHandler::Server, private RpcC
     const auto params = context.getParams();
     const auto container = params.getContainer();
     KubeletHandler::Asked asked{session().peer,
-                             checkedText(container.getNamespace(), "namespace"),
-                             checkedText(container.getPod(), "pod"),
-                             checkedText(container.getName(), "container"),
-                             {},
-                             checkedText(params.getResource(), "resource")};
+                                checkedText(container.getNamespace(), "namespace"),
+                                checkedText(container.getPod(), "pod"),
+                                checkedText(container.getName(), "container"),
+                                {},
+                                checkedText(params.getResource(), "resource")};
     if (params.getDevices().size() > kDeviceKindsMax) {
       return refusal(ErrorCode::InvalidArgument, "devices: too many resources");
     }
@@ -387,8 +387,8 @@ Result<const ContainerPlan*> KubeletHandler::roomFor(const Asked& asked, const P
 }
 
 kj::Promise<Result<KubeletHandler::Started>> KubeletHandler::startIn(const Asked& asked,
-                                                               const PodPlan& pod,
-                                                               const ContainerPlan& plan) {
+                                                                     const PodPlan& pod,
+                                                                     const ContainerPlan& plan) {
   auto bind = kj::heap<Bind>(Bind{asked.peer,
                                   pod,
                                   asked.container.empty() ? plan.name : asked.container,

@@ -167,7 +167,7 @@ class NodeAgent final : private KubeListener<KubeNode>,
   std::string label_;                     // its value, as last read
   bool labelWasThere_ = false;
   bool leaving_ = false;
-  std::string trouble_;                  // last said of the server or the node, once each
+  std::string trouble_;  // last said of the server or the node, once each
   std::string labelTrouble_;
   std::map<std::string, PodPlan> over_;  // their tasks end; by uid, or uid and '/' for rooms of it
   std::map<std::uint64_t, Holding> holdings_;

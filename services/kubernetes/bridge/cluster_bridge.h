@@ -40,10 +40,10 @@
 
 #include "actors/base/codec.h"
 #include "services/api/commands/cluster_actor_client.h"
+#include "services/api/rpc/links.h"
 #include "services/kubernetes/client/pod_writer.h"
 #include "services/kubernetes/client/reflector.h"
 #include "services/kubernetes/pods/cards_annotation.h"
-#include "services/api/rpc/links.h"
 
 namespace qgpu {
 
@@ -105,16 +105,16 @@ class ClusterBridge final : public Links::LocalMembers,
 
  private:
   enum class Life : std::uint8_t { Away, Greeting, Joined };
-  struct NodeTask {     // a task on its node
-    TaskSpec spec;  // with the scheduler's number and epoch; 0: not known
+  struct NodeTask {  // a task on its node
+    TaskSpec spec;   // with the scheduler's number and epoch; 0: not known
     std::uint64_t nodeTask = 0;
     std::vector<std::string> cards;
     PodRef pod;
     std::int32_t priority = 0;  // of the pod, once it is seen
-    bool seen = false;      // else assumed
-    bool settling = false;  // the API server is being asked
-    bool ending = false;    // ordered to end before it was seen
-    std::string why;        // it ends
+    bool seen = false;          // else assumed
+    bool settling = false;      // the API server is being asked
+    bool ending = false;        // ordered to end before it was seen
+    std::string why;            // it ends
     bool evicting = false;
     bool asking = false;  // an eviction is under way
     kj::TimePoint evictAt = kj::origin<kj::TimePoint>();
@@ -125,16 +125,16 @@ class ClusterBridge final : public Links::LocalMembers,
     std::string refused;  // why it is no member
     Life life = Life::Away;
     bool factsLate = false;  // they changed since the hello that is not answered yet
-    bool answered = false;  // was a member, or turned away, once
+    bool answered = false;   // was a member, or turned away, once
     std::uint32_t link = 0;
     std::uint64_t session = 0;
     std::uint64_t seq = 0;
     std::uint64_t nonce = 0;
     Nanos beatEvery = seconds(5);
     kj::TimePoint due = kj::origin<kj::TimePoint>();  // next beat, hello or end of waiting
-    std::map<std::string, NodeTask> held;                 // by pod and name
+    std::map<std::string, NodeTask> held;             // by pod and name
     std::set<std::string> changed;                    // of them, to be told
-    std::vector<NodeTask> gone;                           // ended, to be told
+    std::vector<NodeTask> gone;                       // ended, to be told
     std::map<std::string, bool> marks;    // of cards, that the node's annotation does not show yet
     std::optional<kj::TimePoint> markAt;  // when they are to be written
     std::deque<kj::Own<capnp::MallocMessageBuilder>> messages;  // that wait for the mailbox

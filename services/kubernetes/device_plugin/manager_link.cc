@@ -228,8 +228,8 @@ kj::Promise<Result<std::vector<ManagerLink::ClaimPart>>> ManagerLink::prepareCla
                           {}};
             for (const auto card : from.getCards()) part.grant.cards.emplace_back(view(card));
             for (const auto device : from.getDevices()) {
-              part.devices.push_back({std::string(view(device.getDevice())),
-                                      std::string(view(device.getShare()))});
+              part.devices.push_back(
+                  {std::string(view(device.getDevice())), std::string(view(device.getShare()))});
             }
             parts.push_back(std::move(part));
           }

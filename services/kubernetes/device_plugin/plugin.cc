@@ -294,7 +294,7 @@ kj::Promise<bool> Plugin::count() {
 // --- what kubelet asks ---
 
 Result<PluginHandler::Ids> Plugin::prefer(Resource, const Ids& available, const Ids& mustInclude,
-                                       std::size_t size) {
+                                          std::size_t size) {
   return preferredDevices(available, mustInclude, size);
 }
 

@@ -22,13 +22,13 @@ struct KubeNode {
   std::string name;
   std::string uid;
   std::string resourceVersion;
-  std::string cards;     // annotation qgpu.io/cards, as it is
-  std::string cordoned;  // annotation qgpu.io/cordoned, as it is
+  std::string cards;      // annotation qgpu.io/cards, as it is
+  std::string cordoned;   // annotation qgpu.io/cordoned, as it is
   bool labelled = false;  // label qgpu-device-enable, whatever it says
   bool enabled = false;   // label qgpu-device-enable=enable
-  bool claims = false;   // label qgpu.io/claims=enable: its cards are given by claims
-  bool mixed = false;    // label mixed-qgpu-enable=enable
-  std::string policy;    // label PREFIX/qgpu-schedule-policy, as it is
+  bool claims = false;    // label qgpu.io/claims=enable: its cards are given by claims
+  bool mixed = false;     // label mixed-qgpu-enable=enable
+  std::string policy;     // label PREFIX/qgpu-schedule-policy, as it is
   bool ready = false;
   bool unschedulable = false;
   bool wholeCards = false;  // it also serves nvidia.com/gpu
@@ -37,9 +37,9 @@ struct KubeNode {
 };
 
 struct KubePod {
-  PodDemands demands;     // also who it is, and where
-  bool deleting = false;  // has a deletionTimestamp
-  bool gated = false;     // has schedulingGates: kube-scheduler does not try it
+  PodDemands demands;              // also who it is, and where
+  bool deleting = false;           // has a deletionTimestamp
+  bool gated = false;              // has schedulingGates: kube-scheduler does not try it
   bool over = false;               // phase Succeeded or Failed: all its containers have ended
   std::vector<std::string> ended;  // its containers that have ended for good
 };

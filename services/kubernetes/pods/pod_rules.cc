@@ -494,8 +494,7 @@ Status parsePod(simdjson::dom::parser& parser, std::string_view json, element& r
   return invalid(std::string("the pod is no JSON object: ") + simdjson::error_message(error));
 }
 
-Result<PodDemands> readAs(const element& root, const PodRules& rules,
-                          std::optional<TaskClass> as) {
+Result<PodDemands> readAs(const element& root, const PodRules& rules, std::optional<TaskClass> as) {
   Broken broken(1);
   PodDemands pod = readDocument(root, rules, broken, as);
   if (broken.any()) return invalid(broken.take().front());

@@ -55,9 +55,9 @@ struct PodDemands {
   std::string name;
   std::string uid;
   std::string resourceVersion;
-  std::string nodeName;     // bound already; else empty
-  std::string application;  // its controller's uid, for replicas; else empty
-  std::string assigned;     // annotation qgpu.io/assigned, as it is; else empty
+  std::string nodeName;       // bound already; else empty
+  std::string application;    // its controller's uid, for replicas; else empty
+  std::string assigned;       // annotation qgpu.io/assigned, as it is; else empty
   std::int32_t priority = 0;  // spec.priority
   TaskClass taskClass = TaskClass::Ordinary;
   std::vector<std::string> models;          // of cards, allowed; empty: any. Sorted, no two alike

@@ -213,16 +213,15 @@ TEST_F(Group, D5_AWipedEtcdIsRestoredFromACopyAndFromNodesAndNobodyEnds) {
   std::size_t at = awaitActing();
   submitMany(at, 3);
   const std::string file = data[0] / "snapshot";
-  const Finished saved = run(
-      {binary("qgpuctl"), "--socket", schedulers[at]->socket(), "snapshot", "save", file});
+  const Finished saved =
+      run({binary("qgpuctl"), "--socket", schedulers[at]->socket(), "snapshot", "save", file});
   ASSERT_EQ(saved.status, 0) << saved.output;
   const auto restore = [&] {
     return run(network.on(0, {binary("qgpu-scheduler"), "--restore=" + file, store}));
   };
   const Finished refused = restore();
   EXPECT_EQ(refused.status, 2);
-  EXPECT_NE(refused.output.find("acts: stop every scheduler"), std::string::npos)
-      << refused.output;
+  EXPECT_NE(refused.output.find("acts: stop every scheduler"), std::string::npos) << refused.output;
   submitMany(at, 3);
   ASSERT_TRUE(eventually([&] { return held() == acknowledged; }, kPatience));
 

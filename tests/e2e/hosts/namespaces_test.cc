@@ -22,9 +22,9 @@ using namespace std::chrono_literals;
 using Cut = Network::Cut;
 using testing::Certificates;
 
-constexpr std::size_t kHosts = 4;            // the scheduler's is 0
+constexpr std::size_t kHosts = 4;  // the scheduler's is 0
 constexpr auto kPatience = HostDaemon::kPatience;
-constexpr const char* kPort = "12346";       // of a namespace that nobody else is in
+constexpr const char* kPort = "12346";  // of a namespace that nobody else is in
 constexpr const char* kLease = "--lease=4s";
 
 struct Namespaces : ::testing::Test {
@@ -35,7 +35,7 @@ struct Namespaces : ::testing::Test {
         network, 0, "qgpu-scheduler", flags("ca", at, {"--rpc=" + at + ":" + kPort, kLease}));
     for (std::size_t i = 1; i < kHosts; ++i) {
       nodes[i] = std::make_unique<HostDaemon>(network, i, "qgpu-manager",
-                                          flags("ca", nameOf(i), memberFlags(nameOf(i))));
+                                              flags("ca", nameOf(i), memberFlags(nameOf(i))));
     }
     for (std::size_t i = 1; i < kHosts; ++i) EXPECT_TRUE(comesTo(i, "alive"));
   }
@@ -115,7 +115,7 @@ struct Namespaces : ::testing::Test {
         [&] {
           lookForDoubles();
           if (HasFailure() || condition()) return true;
-          ::poll(nullptr, 0, 50);   // daemons that answer all the time do little else
+          ::poll(nullptr, 0, 50);  // daemons that answer all the time do little else
           return false;
         },
         kPatience);
@@ -127,8 +127,8 @@ struct Namespaces : ::testing::Test {
   bool allBoundElsewhere(std::size_t than) {
     const Json all = tasks();
     return all.size() == submitted && std::all_of(all.begin(), all.end(), [&](const Json& task) {
-      return task["place"] == "bound" && task["node"] != nameOf(than);
-    });
+             return task["place"] == "bound" && task["node"] != nameOf(than);
+           });
   }
 
   // C4: nodes hold exactly what the scheduler says. What still differs, for a person; else empty.
@@ -193,8 +193,8 @@ std::string cutName(const ::testing::TestParamInfo<Cut>& cut) {
   constexpr const char* kNames[] = {"CablePulled", "NotHeard", "Deaf"};
   return kNames[static_cast<std::size_t>(cut.param)];
 }
-INSTANTIATE_TEST_SUITE_P(Namespaces, CutOff, ::testing::Values(Cut::Pulled, Cut::FromHost,
-                                                               Cut::ToHost), cutName);
+INSTANTIATE_TEST_SUITE_P(Namespaces, CutOff,
+                         ::testing::Values(Cut::Pulled, Cut::FromHost, Cut::ToHost), cutName);
 
 TEST_F(Namespaces, C1_AManagerThatStoodStillBeyondTheFenceEndsWhatWasPlacedAgain) {
   submitMany(6);
@@ -232,7 +232,7 @@ TEST_F(Namespaces, OneIsCutOffOneIsKilledAndOneStandsStill) {
   submitMany(6);
   network.cut(1, Cut::FromHost);
   nodes[2]->kill();
-  submitMany(2);   // each may have been given to a node that never answers
+  submitMany(2);  // each may have been given to a node that never answers
   nodes[3]->pause();
   ASSERT_TRUE(comes([&] { return lifeOf(1) == "lost" && lifeOf(2) == "lost"; }));
   nodes[3]->resume();
@@ -250,12 +250,15 @@ TEST_F(Namespaces, OneIsCutOffOneIsKilledAndOneStandsStill) {
 TEST_F(Namespaces, C7_WhoHasNoCertificateOfTheCaDoesNotJoin) {
   made.makeCa("other");
   HostDaemon stranger(network, 1, "qgpu-manager",
-                  flags("other", "stranger", memberFlags("stranger")));
+                      flags("other", "stranger", memberFlags("stranger")));
   std::string standing;
-  EXPECT_TRUE(eventually([&] {
-    standing = stranger.ask("status")["cluster"];
-    return standing.starts_with("no scheduler");
-  }, kPatience)) << standing;
+  EXPECT_TRUE(eventually(
+      [&] {
+        standing = stranger.ask("status")["cluster"];
+        return standing.starts_with("no scheduler");
+      },
+      kPatience))
+      << standing;
   EXPECT_EQ(scheduler->ask("nodes")["nodes"].size(), kHosts - 1);
   submitMany(3);
   expectAgreement();

@@ -1,14 +1,13 @@
 #include "tests/e2e/hosts/network.h"
 
-#include <sched.h>
-#include <sys/types.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sched.h>
 #include <stdexcept>
+#include <sys/types.h>
+#include <unistd.h>
 
 namespace qgpu::e2e {
 namespace {
@@ -24,8 +23,7 @@ bool write(const std::string& path, const std::string& text) {
 bool enterUserNamespace() {
   const uid_t uid = ::getuid();
   const gid_t gid = ::getgid();
-  return ::unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0 &&
-         write("/proc/self/setgroups", "deny") &&
+  return ::unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0 && write("/proc/self/setgroups", "deny") &&
          write("/proc/self/uid_map", "0 " + std::to_string(uid) + " 1") &&
          write("/proc/self/gid_map", "0 " + std::to_string(gid) + " 1");
 }
@@ -35,24 +33,34 @@ std::string namespaceOf(pid_t pid) {
   return std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/ns/net", none).string();
 }
 
-Finished shell(const std::string& script) { return run({"sh", "-ec", script}); }
+Finished shell(const std::string& script) {
+  return run({"sh", "-ec", script});
+}
 
 void must(const std::string& script) {
   const Finished done = shell(script);
   if (done.status != 0) throw std::runtime_error(script + ": " + done.output);
 }
 
-std::string wire(std::size_t host) { return "wire" + std::to_string(host); }
-std::string net(std::size_t host) { return "10.77." + std::to_string(host) + "."; }
+std::string wire(std::size_t host) {
+  return "wire" + std::to_string(host);
+}
+std::string net(std::size_t host) {
+  return "10.77." + std::to_string(host) + ".";
+}
 
 // The command that cuts, or heals.
 std::string commandOf(std::size_t host, Network::Cut how, bool cuts) {
   const std::string rule = std::string("ip rule ") + (cuts ? "add " : "del ");
   switch (how) {
-    case Network::Cut::Pulled: return "ip link set " + wire(host) + (cuts ? " down" : " up");
-    case Network::Cut::FromHost: return rule + "iif " + wire(host) + " blackhole";
-    case Network::Cut::ToHost: return rule + "to " + net(host) + "2 blackhole";
-    case Network::Cut::Taken: break;
+    case Network::Cut::Pulled:
+      return "ip link set " + wire(host) + (cuts ? " down" : " up");
+    case Network::Cut::FromHost:
+      return rule + "iif " + wire(host) + " blackhole";
+    case Network::Cut::ToHost:
+      return rule + "to " + net(host) + "2 blackhole";
+    case Network::Cut::Taken:
+      break;
   }
   return std::string("ip addr ") + (cuts ? "add " : "del ") + net(host) + "2/32 dev lo";
 }
@@ -99,7 +107,9 @@ Network::~Network() {
   for (std::size_t i = 0; i < hosts_.size(); ++i) shell("ip link del " + wire(i));
 }
 
-std::string Network::address(std::size_t host) { return net(host) + "2"; }
+std::string Network::address(std::size_t host) {
+  return net(host) + "2";
+}
 
 std::vector<std::string> Network::on(std::size_t host, std::vector<std::string> argv) const {
   std::vector<std::string> line = {

@@ -30,13 +30,13 @@ class Network {
   // The cable; what it sends; what is sent to it; another machine has its address, and refuses.
   enum class Cut { Pulled, FromHost, ToHost, Taken };
   void cut(std::size_t host, Cut how);
-  void heal(std::size_t host);                   // whatever was cut
+  void heal(std::size_t host);  // whatever was cut
   // What one host sends to another one is lost, or no longer.
   void cutBetween(std::size_t from, std::size_t to, bool is);
 
  private:
   struct Host {
-    std::unique_ptr<Child> anchor;   // keeps the namespace
+    std::unique_ptr<Child> anchor;  // keeps the namespace
     std::vector<Cut> cuts;
   };
   std::vector<Host> hosts_;

@@ -11,10 +11,12 @@ namespace qgpu::e2e {
 
 using Rights = std::set<std::string>;
 
-inline const Rights kRightsForEvents = {  // pod_events_test: a word that is said again
+inline const Rights kRightsForEvents = {
+    // pod_events_test: a word that is said again
     "qgpu-manager may patch events",
 };
-inline const Rights kRightsForClaims = {  // claims_test: cards that are given by claims
+inline const Rights kRightsForClaims = {
+    // claims_test: cards that are given by claims
     "qgpu-manager may create resourceslices.resource.k8s.io",
     "qgpu-manager may update resourceslices.resource.k8s.io",
     "qgpu-manager may delete resourceslices.resource.k8s.io",

@@ -36,8 +36,8 @@ struct Right {
            (nameSpace.empty() || nameSpace == use.nameSpace);
   }
   std::string text() const {
-    return rightText(account, verb, group, resource) +
-           (name.empty() ? "" : " " + name) + (nameSpace.empty() ? "" : " in " + nameSpace);
+    return rightText(account, verb, group, resource) + (name.empty() ? "" : " " + name) +
+           (nameSpace.empty() ? "" : " in " + nameSpace);
   }
 };
 

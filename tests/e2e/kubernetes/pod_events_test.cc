@@ -87,8 +87,7 @@ TEST_F(PodEvents, MetricsOfATaskNameItsContainerOverARestartAndThoseOfNoPodNone)
   manager->start();
   EXPECT_TRUE(eventually([&] { return labelled(ofMain); })) << manager->get("/metrics");
   ASSERT_TRUE(manager->ask("run {\"name\":\"hand\",\"owner\":\"none\"}")["ok"]);
-  EXPECT_TRUE(labelled(",namespace=\"\",pod=\"\",container=\"\"} "))
-      << manager->get("/metrics");
+  EXPECT_TRUE(labelled(",namespace=\"\",pod=\"\",container=\"\"} ")) << manager->get("/metrics");
 }
 
 TEST_F(PodEvents, WhatANamespaceUsedIsCountedAndStaysWhenItsPodIsOver) {

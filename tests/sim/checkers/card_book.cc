@@ -7,7 +7,7 @@ namespace {
 
 // The usual gap moves by a quarter of what a new one differs (DESIGN 5.5: "its usual gap").
 constexpr std::int64_t kGapPart = 4;
-constexpr std::size_t kTasksMax = 1024;   // of one card, as the card actor's header says
+constexpr std::size_t kTasksMax = 1024;  // of one card, as the card actor's header says
 
 Nanos toNanos(std::uint64_t word) {
   return Nanos(static_cast<std::int64_t>(std::min<std::uint64_t>(word, INT64_MAX)));
@@ -35,7 +35,9 @@ void CardBook::violated(const char* invariant, const std::string& what) {
   verdict_.violated(invariant, "card " + std::to_string(index_) + ": " + what);
 }
 
-std::string CardBook::name(const Seat& seat) const { return "task " + std::to_string(seat.task); }
+std::string CardBook::name(const Seat& seat) const {
+  return "task " + std::to_string(seat.task);
+}
 
 std::size_t CardBook::find(std::uint64_t task) const {
   for (std::size_t i = 0; i < seats_.size(); ++i) {
@@ -47,7 +49,7 @@ std::size_t CardBook::find(std::uint64_t task) const {
 // --- what comes in ---
 
 void CardBook::sent(const Carried& message, Nanos now) {
-  if (message.timer) {   // it has one timer: an older tick that was not handled was cancelled
+  if (message.timer) {  // it has one timer: an older tick that was not handled was cancelled
     std::erase_if(mail_, [this](const Waiting& mail) { return mail.serial == tick_; });
     tick_ = message.serial;
     tickAt_ = now;
@@ -78,8 +80,12 @@ void CardBook::begin(const Carried& message, Nanos now) {
   reaches_ = true;
   const schema::Envelope::Reader& m = message.message;
   switch (m.which()) {
-    case schema::Envelope::TICK: advance(now); break;
-    case schema::Envelope::JOINED: joined(m.getJoined(), now); break;
+    case schema::Envelope::TICK:
+      advance(now);
+      break;
+    case schema::Envelope::JOINED:
+      joined(m.getJoined(), now);
+      break;
     case schema::Envelope::POLICY_CHOSEN:
       advance(now);
       policyUnsure_ = policyUnsure_ || policyPending_;
@@ -87,15 +93,26 @@ void CardBook::begin(const Carried& message, Nanos now) {
       policyNext_ = static_cast<Policy>(m.getPolicyChosen().getPolicy());
       policyAt_ = now;
       break;
-    case schema::Envelope::LEFT: told(find(m.getLeft().getTask()), message, now); break;
-    case schema::Envelope::BUSY: told(find(m.getBusy().getTask()), message, now); break;
-    case schema::Envelope::QUIET: told(find(m.getQuiet().getTask()), message, now); break;
-    case schema::Envelope::SETTLED: told(find(m.getSettled().getTask()), message, now); break;
-    case schema::Envelope::OWNER_DIED: told(find(m.getOwnerDied().getTask()), message, now); break;
+    case schema::Envelope::LEFT:
+      told(find(m.getLeft().getTask()), message, now);
+      break;
+    case schema::Envelope::BUSY:
+      told(find(m.getBusy().getTask()), message, now);
+      break;
+    case schema::Envelope::QUIET:
+      told(find(m.getQuiet().getTask()), message, now);
+      break;
+    case schema::Envelope::SETTLED:
+      told(find(m.getSettled().getTask()), message, now);
+      break;
+    case schema::Envelope::OWNER_DIED:
+      told(find(m.getOwnerDied().getTask()), message, now);
+      break;
     case schema::Envelope::RETIRED_LATE:
       told(find(m.getRetiredLate().getTask()), message, now);
       break;
-    default: reaches_ = false;
+    default:
+      reaches_ = false;
   }
   stale_ = stale_ && nothingDue;
   if (reaches_) timePassed(now);
@@ -109,14 +126,20 @@ void CardBook::told(std::size_t at, const Carried& message, Nanos now) {
     return;
   }
   switch (m.which()) {
-    case schema::Envelope::LEFT: return left(at, now);
-    case schema::Envelope::BUSY: return busy(at, m.getBusy().getSinceNs(), now);
-    case schema::Envelope::QUIET: return quiet(at, m.getQuiet().getSinceNs(), now);
-    case schema::Envelope::SETTLED: return settled(at, m.getSettled(), now);
-    case schema::Envelope::OWNER_DIED: return died(at, now);
-    default: break;
+    case schema::Envelope::LEFT:
+      return left(at, now);
+    case schema::Envelope::BUSY:
+      return busy(at, m.getBusy().getSinceNs(), now);
+    case schema::Envelope::QUIET:
+      return quiet(at, m.getQuiet().getSinceNs(), now);
+    case schema::Envelope::SETTLED:
+      return settled(at, m.getSettled(), now);
+    case schema::Envelope::OWNER_DIED:
+      return died(at, now);
+    default:
+      break;
   }
-  advance(now);   // retired late
+  advance(now);  // retired late
   stale_ = !seats_[at].quarantined;
   seats_[at].quarantined = false;
 }
@@ -168,7 +191,7 @@ void CardBook::died(std::size_t at, Nanos now) {
   }
   if (at != holder_) return;
   if (phase_ == Phase::Settling) free();
-  if (phase_ == Phase::Running && seat.exclusive) phase_ = Phase::Parked;   // its gate stays open
+  if (phase_ == Phase::Running && seat.exclusive) phase_ = Phase::Parked;  // its gate stays open
 }
 
 void CardBook::left(std::size_t at, Nanos now) {
@@ -180,7 +203,7 @@ void CardBook::left(std::size_t at, Nanos now) {
   } else {
     --others_;
     shares_ -= seats_[at].share;
-    if (seats_[at].open) ++holds_, ++switches_;   // its end is a close, not a hold
+    if (seats_[at].open) ++holds_, ++switches_;  // its end is a close, not a hold
   }
   if (at == holder_) free();
   seats_.erase(seats_.begin() + static_cast<std::ptrdiff_t>(at));
@@ -197,7 +220,7 @@ void CardBook::busy(std::size_t at, std::uint64_t stamp, Nanos now) {
   const Nanos since = stampOf(seat, stamp, now);
   const bool woke = !seat.wants;
   const bool back = at == holder_ && woke;
-  advance(back ? std::max(since, last_) : now);   // what it left idle ends when its work came
+  advance(back ? std::max(since, last_) : now);  // what it left idle ends when its work came
   if (woke && seat.quietSince != kNever) {
     const Nanos gap = std::max(since - seat.quietSince, Nanos(0));
     Nanos& usual = seat.usualGap;
@@ -221,7 +244,7 @@ void CardBook::busy(std::size_t at, std::uint64_t stamp, Nanos now) {
       phase_ = Phase::Running;
       sliceAt_ = workFrom_ = last_;
       began_ = true;
-      lateNow_ = std::max(lateNow_, now - sliceAt_);   // it began before it was told
+      lateNow_ = std::max(lateNow_, now - sliceAt_);  // it began before it was told
       latest_ = std::max(latest_, lateNow_);
     }
   }
@@ -252,7 +275,7 @@ void CardBook::settled(std::size_t at, schema::Settled::Reader settled, Nanos no
   const Nanos bounded =
       std::clamp(toNanos(settled.getAtNs()), current ? std::min(seat.holdAt, now) : now, now);
   const Nanos stopped = std::max(bounded, last_);
-  slack_ += now - stopped;   // idle until it was told
+  slack_ += now - stopped;  // idle until it was told
   if (current) seat.holdEpoch = 0;
   if (at == holder_ && phase_ == Phase::Settling && current) {
     advance(stopped);
@@ -346,7 +369,7 @@ void CardBook::account(Seat& seat, Nanos span, bool isHolder, Label label) {
 // --- reports ---
 
 void CardBook::reported(schema::CardReport::Reader report, Nanos now) {
-  constexpr Nanos kPerSwitch = micros(1);   // A9
+  constexpr Nanos kPerSwitch = micros(1);  // A9
   const Nanos slack = kPerSwitch * static_cast<std::int64_t>(switches_ + 1);
   Nanos used = used_, idle = idle_, online = online_;
   eachSpan(last_, now, [&](Nanos span, Label label) {

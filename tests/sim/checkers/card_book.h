@@ -22,32 +22,32 @@ constexpr Nanos kTurn = micros(2);  // a timer fires after the turn that is unde
 struct Seat {
   std::uint64_t task = 0;
   Class taskClass = Class::Ordinary;
-  std::int64_t share = 0;          // permille
+  std::int64_t share = 0;  // permille
   bool exclusive = false;
   bool wants = false;
-  bool open = false, notify = false, contended = false;   // as ordered
+  bool open = false, notify = false, contended = false;  // as ordered
   bool quarantined = false;
-  bool late = false;               // ran beyond its settle bound; lateEpoch has not settled yet
+  bool late = false;  // ran beyond its settle bound; lateEpoch has not settled yet
   std::uint32_t lateEpoch = 0;
-  std::uint32_t holdEpoch = 0;     // of the last hold, until its end was told; 0: none
+  std::uint32_t holdEpoch = 0;  // of the last hold, until its end was told; 0: none
   Nanos holdAt{0};
   std::uint32_t orders = 0;
-  Nanos reportedAt{0};             // newest stamp of it
-  Nanos quietSince = kNever;       // kNever: never had work
+  Nanos reportedAt{0};        // newest stamp of it
+  Nanos quietSince = kNever;  // kNever: never had work
   Nanos usualGap = kNever;
-  Nanos longestSettle{0};          // in time
-  Nanos longestRun{0};             // from a hold to its end, however late
+  Nanos longestSettle{0};  // in time
+  Nanos longestRun{0};     // from a hold to its end, however late
   // Accounts.
   Nanos used{0}, debt{0}, held{0};
-  std::int64_t level = 0;          // charged - share x time, never below 0: ns x permille
-  std::int64_t excess = 0;         // D - min D of A4 since the policy began: ns x permille
+  std::int64_t level = 0;   // charged - share x time, never below 0: ns x permille
+  std::int64_t excess = 0;  // D - min D of A4 since the policy began: ns x permille
   // Since it began to want the card, or since the policy changed.
-  Nanos waited{0};                 // willing, and without the card
-  std::int64_t lag = 0;            // behind its share: ns x permille
-  bool indebted = false;           // ran late in that time: what it lacks is its own
-  bool owes = false;               // ran late, and has not been granted since
+  Nanos waited{0};        // willing, and without the card
+  std::int64_t lag = 0;   // behind its share: ns x permille
+  bool indebted = false;  // ran late in that time: what it lacks is its own
+  bool owes = false;      // ran late, and has not been granted since
   Nanos slackBefore{0};
-  std::int64_t othersBefore = 0;   // how many there were then, less all that had ever joined
+  std::int64_t othersBefore = 0;  // how many there were then, less all that had ever joined
 
   bool online() const { return taskClass == Class::Online; }
 };
@@ -57,8 +57,8 @@ class CardBook {
   CardBook(const Boot& boot, std::uint32_t index, Verdict& verdict, Nanos now);
 
   // --- in the order in which it happens ---
-  void sent(const Carried& message, Nanos now);         // to the card
-  void begin(const Carried& message, Nanos now);        // its turn
+  void sent(const Carried& message, Nanos now);   // to the card
+  void begin(const Carried& message, Nanos now);  // its turn
   void ordered(schema::GateOrder::Reader order, Nanos now);
   void reported(schema::CardReport::Reader report, Nanos now);
   void end(Nanos now);
@@ -135,53 +135,53 @@ class CardBook {
   const Nanos start_;
 
   std::vector<Seat> seats_;
-  Policy policy_;                  // in force, unless policyMoves_
+  Policy policy_;  // in force, unless policyMoves_
   Policy policyNext_;
-  bool policyPending_ = false;     // chosen, and perhaps not in force yet
-  bool policyUnsure_ = false;      // several were chosen meanwhile
+  bool policyPending_ = false;  // chosen, and perhaps not in force yet
+  bool policyUnsure_ = false;   // several were chosen meanwhile
   Nanos policyAt_{0};
 
   Phase phase_ = Phase::Free;
-  std::size_t holder_ = kNone;     // of a non-online gate that is open or settles
+  std::size_t holder_ = kNone;  // of a non-online gate that is open or settles
   Nanos sliceAt_{0};
-  Nanos workFrom_{0};              // the slice is charged from here
+  Nanos workFrom_{0};  // the slice is charged from here
   Nanos lingerEnd_ = kNever;
-  Nanos stopAt_{0};                // of the hold that settles: work may end by itself until then
-  Nanos settleEnd_ = kNever;       // settling counts as over
+  Nanos stopAt_{0};           // of the hold that settles: work may end by itself until then
+  Nanos settleEnd_ = kNever;  // settling counts as over
   bool onlineActive_ = false;
   std::uint32_t onlineWanting_ = 0;
   std::uint32_t onlineHere_ = 0;
-  std::int64_t others_ = 0;        // tasks that are not online, and their shares
+  std::int64_t others_ = 0;  // tasks that are not online, and their shares
   std::int64_t shares_ = 0;
   Nanos lastOnline_{0};
-  Nanos ownerWaits_ = kNever;      // A6: since when an owner waits for a borrower
+  Nanos ownerWaits_ = kNever;  // A6: since when an owner waits for a borrower
 
-  Nanos last_;                     // the accounts are up to here
+  Nanos last_;  // the accounts are up to here
   Nanos used_{0}, idle_{0}, online_{0};
   std::uint64_t holds_ = 0, overruns_ = 0, switches_ = 0;
-  std::int64_t joins_ = 0;         // of tasks that are not online
-  Nanos longestSettle_{0};         // of any task: from a hold until the card went on
-  Nanos slack_{0};                 // how late the card heard of things, in all
+  std::int64_t joins_ = 0;  // of tasks that are not online
+  Nanos longestSettle_{0};  // of any task: from a hold until the card went on
+  Nanos slack_{0};          // how late the card heard of things, in all
   std::uint32_t lastEpoch_ = 0;
 
   // This turn.
-  bool hindsight_ = false;         // online was idle for longer than the card could know
-  bool reaches_ = false;           // the message may change something
-  bool stale_ = false;             // it is of an old epoch and must change nothing
+  bool hindsight_ = false;  // online was idle for longer than the card could know
+  bool reaches_ = false;    // the message may change something
+  bool stale_ = false;      // it is of an old epoch and must change nothing
   std::uint64_t joinedNow_ = 0, leftNow_ = 0, diedNow_ = 0;
   bool policyNow_ = false;
-  bool began_ = false;             // a parked task began a slice
+  bool began_ = false;  // a parked task began a slice
 
   Nanos due_ = kNever;
-  std::uint64_t tick_ = 0;         // serial of a timer that fired and was not handled; 0: none
+  std::uint64_t tick_ = 0;  // serial of a timer that fired and was not handled; 0: none
   Nanos tickAt_{0};
-  Nanos lateNow_{0};               // how long it had been waiting when this turn began
-  Nanos latest_{0};                // ... any turn
+  Nanos lateNow_{0};  // how long it had been waiting when this turn began
+  Nanos latest_{0};   // ... any turn
   struct Waiting {
     std::uint64_t serial;
     Nanos at;
   };
-  std::vector<Waiting> mail_;      // sent to the card and not handled
+  std::vector<Waiting> mail_;  // sent to the card and not handled
 };
 
 }  // namespace qgpu::sim

@@ -54,7 +54,7 @@ void CardBook::judgeCap(const Seat& seat, bool isHolder, Nanos now) {
 // long as these take for what it is ahead of them. A task that joins starts beside the others, so
 // it may come in between once; one that wakes has a slice of saved credit.
 void CardBook::judgeLag(const Seat& seat, Nanos turn) {
-  const std::int64_t turns = seat.othersBefore + joins_;   // who was here, and all who came
+  const std::int64_t turns = seat.othersBefore + joins_;  // who was here, and all who came
   const Nanos slack = slack_ - seat.slackBefore;
   const Nanos credit = sliceMax_ * turns;
   const std::int64_t lagMax = (turn * (turns + 1) + credit + slack).value * 1000;

@@ -20,7 +20,7 @@ void ArbiterCheck::onBoot(const Boot& boot, Nanos now) {
   }
   // A new database begins anew; attaching guests then raise it (HAZARDS 23).
   before_ = boot.databaseLost ? 0 : std::max(before_, incarnation_);
-  incarnation_ = 0;   // until one is chosen
+  incarnation_ = 0;  // until one is chosen
   due_ = kNever;
 }
 
@@ -41,12 +41,13 @@ void ArbiterCheck::onSent(const Carried& message, Nanos now) {
   if (CardBook* to = bookOf(message.to)) to->sent(message, now);
   switch (message.message.which()) {
     case schema::Envelope::GATE_ORDER:
-    case schema::Envelope::CARD_REPORT: return reportSent(message, now);
+    case schema::Envelope::CARD_REPORT:
+      return reportSent(message, now);
     case schema::Envelope::INCARNATION_CHOSEN: {
       const std::uint32_t value = message.message.getIncarnationChosen().getValue();
       if (value <= before_) {
-        verdict_.violated("A10", "incarnation " + std::to_string(value) + " after " +
-                                     std::to_string(before_));
+        verdict_.violated(
+            "A10", "incarnation " + std::to_string(value) + " after " + std::to_string(before_));
       }
       if (value < incarnation_) {
         verdict_.violated("A10", "incarnation falls to " + std::to_string(value));
@@ -54,7 +55,8 @@ void ArbiterCheck::onSent(const Carried& message, Nanos now) {
       incarnation_ = value;
       return;
     }
-    default: return;
+    default:
+      return;
   }
 }
 
@@ -81,7 +83,9 @@ void ArbiterCheck::onTurnEnd(ActorId self, Nanos now) {
   for (const CardBook& each : books_) due_ = std::min(due_, each.due());
 }
 
-void ArbiterCheck::onGuest(const GuestNews&, Nanos now) { wakeful(now); }
+void ArbiterCheck::onGuest(const GuestNews&, Nanos now) {
+  wakeful(now);
+}
 
 // A card that waits for time must be woken when it has come.
 void ArbiterCheck::wakeful(Nanos now) {

@@ -74,9 +74,9 @@ TEST(CheckArbiter, A4_ATaskThatIsHeldAtItsCapKeepsItsShare) {
   ScriptedCard card(Policy::FixedShare);
   card.joins(1, kOrdinary, 500);
   card.at(1'000).busy(1, {open(1)});
-  card.at(61'000).tick({hold(1)});   // 60 ms used of 60: the bucket holds 30
+  card.at(61'000).tick({hold(1)});  // 60 ms used of 60: the bucket holds 30
   card.at(61'100).settled(1, card.epoch());
-  card.at(91'200).tick({open(1)});   // half of it drained
+  card.at(91'200).tick({open(1)});  // half of it drained
   card.at(91'300).guest(GuestNews::Kind::Waits, 1, 1);
   EXPECT_EQ(card.broken(), "");
 }
@@ -93,13 +93,13 @@ TEST(CheckArbiter, A4_AShareAboveItsOwnIsFoundOverManySlices) {
   ScriptedCard card(Policy::FixedShare);
   card.joins(1, kOrdinary, 500);
   std::int64_t us = 1'000;
-  for (int i = 0; i < 400; ++i) {   // 5.1 ms of 10, its linger with them
+  for (int i = 0; i < 400; ++i) {  // 5.1 ms of 10, its linger with them
     card.at(us).busy(1, {open(1)});
     card.at(us + 4'600).quiet(1);
     card.at(us + 5'100).tick({idle(1)});
     us += 10'000;
     if (i == 200) {
-      EXPECT_EQ(card.broken(), "");   // not yet more than a slice
+      EXPECT_EQ(card.broken(), "");  // not yet more than a slice
     }
   }
   EXPECT_EQ(card.broken(), "A4");
@@ -186,7 +186,7 @@ TEST(CheckArbiter, A9_TimeThatIsMissingOrCountedTwiceIsFound) {
   ScriptedCard other;
   other.joins(1, kOrdinary, 500);
   other.at(1'000).busy(1, {open(1)});
-  other.at(5'000).reports(2'000, 3'000, 0);   // adds up, and is not what happened
+  other.at(5'000).reports(2'000, 3'000, 0);  // adds up, and is not what happened
   EXPECT_NE(other.broken().find("A9"), std::string::npos);
 }
 

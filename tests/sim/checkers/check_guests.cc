@@ -83,7 +83,7 @@ void GuestCheck::joined(const Carried& message) {
   for (std::size_t card = 0; card < cards_.size(); ++card) {
     if (cards_[card] != message.to) continue;
     Task& task = taskOf(joined.getTask());
-    if (task.joinedIn != life_) task.cards = 0;   // a new database may give out its id again
+    if (task.joinedIn != life_) task.cards = 0;  // a new database may give out its id again
     task.joinedIn = life_;
     task.taskClass = static_cast<Class>(joined.getClass());
     task.exclusive = joined.getExclusive();
@@ -99,8 +99,9 @@ void GuestCheck::shut(Task& task) {
 void GuestCheck::onGate(const GateStore& store, Nanos now) {
   Task& task = taskOf(store.task);
   if (store.epoch < task.epoch && !task.closed && std::popcount(task.cards) == 1) {
-    violated("A10", task, "has epoch " + std::to_string(store.epoch) + " after " +
-                              std::to_string(task.epoch) + " in its page");
+    violated("A10", task,
+             "has epoch " + std::to_string(store.epoch) + " after " + std::to_string(task.epoch) +
+                 " in its page");
   }
   const bool thawed = store.epoch == task.epoch && (store.flags & QGPU_GATE_OPEN) == 0;
   task.epoch = store.epoch;
@@ -110,7 +111,7 @@ void GuestCheck::onGate(const GateStore& store, Nanos now) {
   if (!open) {
     shut(task);
     if (!thawed) task.settled = false;
-    task.deathBy = kNever;   // who has no slice keeps nobody out
+    task.deathBy = kNever;  // who has no slice keeps nobody out
     if (task.closed) task.noticeBy = kNever;
     return;
   }
@@ -131,8 +132,9 @@ void GuestCheck::openedOn(Task& task, std::uint32_t card, Nanos now) {
   std::vector<std::uint64_t>& open = openOn_[card];
   for (const std::uint64_t other : open) {
     if (other == task.id) continue;
-    violated("A1", task, "and task " + std::to_string(other) + " both have an open gate on card " +
-                             std::to_string(card));
+    violated("A1", task,
+             "and task " + std::to_string(other) + " both have an open gate on card " +
+                 std::to_string(card));
   }
   open.push_back(task.id);
   if (now - bootAt_ >= kRecovery) return;
@@ -142,9 +144,10 @@ void GuestCheck::openedOn(Task& task, std::uint32_t card, Nanos now) {
     for (const std::uint32_t id : other.processes) {
       const Process& process = processes_.at(id);
       if (!process.lives || !process.pastOpen) continue;
-      violated("A1", task, "is let in " + std::to_string((now - bootAt_).value) +
-                               " ns after a restart, though process " + std::to_string(id) +
-                               " still obeys an open gate of the last manager");
+      violated("A1", task,
+               "is let in " + std::to_string((now - bootAt_).value) +
+                   " ns after a restart, though process " + std::to_string(id) +
+                   " still obeys an open gate of the last manager");
     }
   }
 }
@@ -162,8 +165,10 @@ void GuestCheck::onGuest(const GuestNews& news, Nanos now) {
   }
   process.inFlight = news.inFlight;
   switch (news.kind) {
-    case GuestNews::Kind::Attached: return attached(task, process);
-    case GuestNews::Kind::Submitted: return submitted(task, process, now);
+    case GuestNews::Kind::Attached:
+      return attached(task, process);
+    case GuestNews::Kind::Submitted:
+      return submitted(task, process, now);
     case GuestNews::Kind::Started:
     case GuestNews::Kind::Thawed:
       process.frozen = false;
@@ -175,14 +180,17 @@ void GuestCheck::onGuest(const GuestNews& news, Nanos now) {
       process.frozen = true;
       process.undoneBy = kNever;
       return;
-    case GuestNews::Kind::Undone: process.undoneBy = now + kUndoneUnseen; return;
+    case GuestNews::Kind::Undone:
+      process.undoneBy = now + kUndoneUnseen;
+      return;
     case GuestNews::Kind::Retired:
       process.lastRetired = now;
       if (process.undoneBy != kNever) {
         process.undoneBy = std::min(process.undoneBy, now + kUndoneSeen);
       }
       return;
-    case GuestNews::Kind::Died: return died(task, process, now);
+    case GuestNews::Kind::Died:
+      return died(task, process, now);
     case GuestNews::Kind::Orphaned:
     case GuestNews::Kind::Lies:
     case GuestNews::Kind::Silent:
@@ -190,16 +198,17 @@ void GuestCheck::onGuest(const GuestNews& news, Nanos now) {
       task.honest = false;
       task.noticeBy = task.deathBy = kNever;
       return;
-    default: return;
+    default:
+      return;
   }
 }
 
 void GuestCheck::attached(Task& task, Process& process) {
   process.life = life_;
-  process.lastRetired = Nanos(0);   // what came before stands in no page of this manager
+  process.lastRetired = Nanos(0);  // what came before stands in no page of this manager
   process.pastOpen = false;
   task.deathBy = kNever;
-  task.settled = false;   // said when it was not here
+  task.settled = false;  // said when it was not here
 }
 
 void GuestCheck::submitted(Task& task, const Process& process, Nanos now) {
@@ -213,7 +222,7 @@ void GuestCheck::submitted(Task& task, const Process& process, Nanos now) {
 void GuestCheck::died(Task& task, Process& process, Nanos now) {
   process.lives = process.pastOpen = false;
   process.inFlight = 0;
-  task.noticeBy = kNever;   // its work died with it
+  task.noticeBy = kNever;  // its work died with it
   const bool others = std::any_of(task.processes.begin(), task.processes.end(),
                                   [&](std::uint32_t id) { return processes_.at(id).lives; });
   if (others || task.admitted > 1) return;
@@ -245,13 +254,16 @@ void GuestCheck::onSent(const Carried& message, Nanos now) {
 void GuestCheck::told(const Carried& message, Nanos now) {
   const schema::Envelope::Reader& m = message.message;
   switch (m.which()) {
-    case schema::Envelope::BUSY: return toldBusy(m.getBusy(), now);
-    case schema::Envelope::QUIET: return toldQuiet(m.getQuiet(), now);
-    case schema::Envelope::SETTLED: return toldSettled(m.getSettled(), now);
+    case schema::Envelope::BUSY:
+      return toldBusy(m.getBusy(), now);
+    case schema::Envelope::QUIET:
+      return toldQuiet(m.getQuiet(), now);
+    case schema::Envelope::SETTLED:
+      return toldSettled(m.getSettled(), now);
     case schema::Envelope::PROCESS_ATTACHED: {
       Task& task = taskOf(m.getProcessAttached().getTask());
       ++task.admitted;
-      task.deathBy = kNever;   // it lives on in this one, before anybody missed the last
+      task.deathBy = kNever;  // it lives on in this one, before anybody missed the last
       return;
     }
     case schema::Envelope::PROCESS_GONE: {
@@ -265,7 +277,8 @@ void GuestCheck::told(const Carried& message, Nanos now) {
       task.noticeBy = task.deathBy = kNever;
       return checkStamp(m.getOwnerDied().getAtNs(), now);
     }
-    default: return;
+    default:
+      return;
   }
 }
 
@@ -292,8 +305,9 @@ void GuestCheck::toldQuiet(schema::Quiet::Reader quiet, Nanos now) {
     const Process& process = processes_.at(id);
     if (!process.lives || process.life != life_ || process.lastRetired < bootAt_) continue;
     if (since + kCoarse >= process.lastRetired) continue;
-    violated("A3", task, "retired work " + std::to_string((process.lastRetired - since).value) +
-                             " ns after it is told quiet");
+    violated("A3", task,
+             "retired work " + std::to_string((process.lastRetired - since).value) +
+                 " ns after it is told quiet");
   }
 }
 

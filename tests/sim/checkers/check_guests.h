@@ -32,30 +32,30 @@ class GuestCheck final : public Watch {
   struct Process {
     std::uint64_t task = 0;
     bool lives = true;
-    bool pastOpen = false;          // obeys a page of an earlier life, whose gate is open
-    std::uint32_t life = 0;         // of the manager that it is attached to
+    bool pastOpen = false;   // obeys a page of an earlier life, whose gate is open
+    std::uint32_t life = 0;  // of the manager that it is attached to
     std::uint32_t inFlight = 0;
-    bool frozen = false;            // what is in flight stands still
-    Nanos undoneBy = kNever;        // the driver put it back by itself: until when it may run
+    bool frozen = false;      // what is in flight stands still
+    Nanos undoneBy = kNever;  // the driver put it back by itself: until when it may run
     Nanos lastRetired{0};
   };
   struct Task {
     std::uint64_t id = 0;
-    std::uint32_t joinedIn = 0;     // the life in which it last joined a card
+    std::uint32_t joinedIn = 0;  // the life in which it last joined a card
     Class taskClass = Class::Ordinary;
     bool exclusive = false;
-    std::uint32_t cards = 0;        // mask
+    std::uint32_t cards = 0;  // mask
     bool honest = true;
     std::vector<std::uint32_t> processes;
     // Of this life.
-    bool ordered = false;           // its gate word was stored
+    bool ordered = false;  // its gate word was stored
     bool open = false, notify = false, closed = false;
     std::uint32_t epoch = 0;
-    std::uint32_t admitted = 0;     // processes that the manager has, also before they know it
-    bool settled = false;           // told so, of its last hold
+    std::uint32_t admitted = 0;  // processes that the manager has, also before they know it
+    bool settled = false;        // told so, of its last hold
     bool toldBusy = false;
-    Nanos noticeBy = kNever;        // its work must have been told by then
-    Nanos deathBy = kNever;         // its death
+    Nanos noticeBy = kNever;  // its work must have been told by then
+    Nanos deathBy = kNever;   // its death
 
     bool online() const { return taskClass == Class::Online; }
   };
@@ -81,18 +81,18 @@ class GuestCheck final : public Watch {
   void violated(const char* invariant, const Task& task, const std::string& what);
 
   Verdict& verdict_;
-  std::unordered_map<std::uint64_t, std::uint32_t> taskIndex_;      // never iterated
+  std::unordered_map<std::uint64_t, std::uint32_t> taskIndex_;  // never iterated
   std::vector<Task> tasks_;
-  std::unordered_map<std::uint32_t, Process> processes_;            // never iterated
-  std::vector<std::vector<std::uint64_t>> openOn_;                  // by card: tasks, not online
+  std::unordered_map<std::uint32_t, Process> processes_;  // never iterated
+  std::vector<std::vector<std::uint64_t>> openOn_;        // by card: tasks, not online
   std::vector<ActorId> cards_;
   ActorId attach_{};
   std::uint32_t life_ = 0;
   bool serves_ = false;
   Nanos bootAt_{0};
   Nanos due_ = kNever;
-  Nanos active_{0};                 // when the cards' loop was last seen to do something ...
-  Nanos resumed_{0};                // ... and when, after having done nothing for long
+  Nanos active_{0};   // when the cards' loop was last seen to do something ...
+  Nanos resumed_{0};  // ... and when, after having done nothing for long
 };
 
 }  // namespace qgpu::sim

@@ -7,7 +7,9 @@
 namespace qgpu::sim {
 namespace {
 
-std::uint64_t bit(int card) { return std::uint64_t{1} << card; }
+std::uint64_t bit(int card) {
+  return std::uint64_t{1} << card;
+}
 
 }  // namespace
 
@@ -50,7 +52,7 @@ void LedgerCheck::onBoot(const Boot& boot, Nanos) {
     incarnation_ = row.getNode().getIncarnation();
     nextTask_ = row.getNode().getNextTask();
   }
-  if (!hasNode) {   // a new database
+  if (!hasNode) {  // a new database
     used_.clear();
     requests_.forget();
     incarnation_ = 0;
@@ -137,10 +139,13 @@ void LedgerCheck::commit(const std::vector<StoredRow>& rows) {
         if (row.isCard()) commitCard(row.getCard(), audit);
         break;
       case RowKind::Task:
-        if (row.isTask()) commitTask(id, row.getTask(), audit);
-        else commitEnd(id, audit);
+        if (row.isTask())
+          commitTask(id, row.getTask(), audit);
+        else
+          commitEnd(id, audit);
         break;
-      case RowKind::Audit: break;
+      case RowKind::Audit:
+        break;
       case RowKind::Cluster:
       case RowKind::ClusterNode:
       case RowKind::ClusterTask:
@@ -185,7 +190,7 @@ void LedgerCheck::commitTask(std::uint64_t id, schema::TaskRow::Reader row, cons
   }
   if (!used_.insert(id).second && !firstBatch_) bad("P6", id, "was another task before");
   if (id >= nextTask_) bad("P6", id, "has a number that the next manager would give again");
-  if (!firstBatch_) {   // there: tasks that live, which a new database takes in as they are
+  if (!firstBatch_) {  // there: tasks that live, which a new database takes in as they are
     const Obstacle obstacle = model_.obstacle(task);
     if (obstacle.id != nullptr) bad(obstacle.id, id, "was bound, but " + obstacle.why);
     if (const std::string flaw = task.want.flaw(); !flaw.empty()) bad("C7", id, "has " + flaw);
@@ -247,10 +252,12 @@ void LedgerCheck::onSent(const Carried& message, Nanos) {
   switch (message.message.which()) {
     case schema::Envelope::JOINED:
       return toldJoined(message.to, message.message.getJoined());
-    case schema::Envelope::LEFT: return toldLeft(message.to, message.message.getLeft().getTask());
+    case schema::Envelope::LEFT:
+      return toldLeft(message.to, message.message.getLeft().getTask());
     case schema::Envelope::TASK_KNOWN:
       return toldKnown(message.message.getTaskKnown().getTask());
-    case schema::Envelope::TASK_CLOSED: return toldClosed(message);
+    case schema::Envelope::TASK_CLOSED:
+      return toldClosed(message);
     case schema::Envelope::REPLY:
       if (fromNode) toldReply(message.to, message.message.getReply());
       return;
@@ -261,7 +268,8 @@ void LedgerCheck::onSent(const Carried& message, Nanos) {
         bad("D2", "an incarnation was chosen before its row was committed");
       }
       return;
-    default: return;
+    default:
+      return;
   }
 }
 
@@ -280,8 +288,10 @@ void LedgerCheck::onTurn(const Carried& message, Nanos) {
       return;
     case schema::Envelope::GATE_OPENED: {
       const auto opened = message.message.getGateOpened();
-      if (opened.getFailed().size() != 0) mayEnd_.insert(opened.getTask());
-      else opened_.insert(opened.getTask());
+      if (opened.getFailed().size() != 0)
+        mayEnd_.insert(opened.getTask());
+      else
+        opened_.insert(opened.getTask());
       return;
     }
     case schema::Envelope::STORAGE_HEALTH:
@@ -300,7 +310,8 @@ void LedgerCheck::onTurn(const Carried& message, Nanos) {
         onCard_[static_cast<std::size_t>(card)].erase(message.message.getLeft().getTask());
       }
       return;
-    default: return;
+    default:
+      return;
   }
 }
 
@@ -346,15 +357,15 @@ void LedgerCheck::toldJoined(ActorId to, schema::Joined::Reader joined) {
   const HeldTask* task = model_.find(id);
   judgeNow_ = true;
   if (card < 0 || !used_.contains(id)) return bad("D2", id, "joined before its row was committed");
-  if (task == nullptr) {   // the card's mailbox was full, and the task has ended since
+  if (task == nullptr) {  // the card's mailbox was full, and the task has ended since
     told_[id].joined |= bit(card);
     told_[id].owed |= bit(card);
     return;
   }
   const auto index = static_cast<std::uint32_t>(card);
   const Want& want = task->want;
-  const std::int64_t quota = want.whole() ? model_.cards()[index].total
-                                          : static_cast<std::int64_t>(want.mem);
+  const std::int64_t quota =
+      want.whole() ? model_.cards()[index].total : static_cast<std::int64_t>(want.mem);
   if (std::find(task->cards.begin(), task->cards.end(), index) == task->cards.end()) {
     bad("P3", id, "joined card " + std::to_string(card) + ", which its row does not have");
   } else if (joined.getSharePermille() != want.share ||
@@ -401,8 +412,10 @@ void LedgerCheck::toldClosed(const Carried& message) {
     }
     return;
   }
-  if (message.to != boot_.attach) bad("D2", closed.getTask(), "was closed while its row is there");
-  else if (!task->evicting) bad("D2", closed.getTask(), "is evicted, and its row does not say so");
+  if (message.to != boot_.attach)
+    bad("D2", closed.getTask(), "was closed while its row is there");
+  else if (!task->evicting)
+    bad("D2", closed.getTask(), "is evicted, and its row does not say so");
 }
 
 void LedgerCheck::toldReply(ActorId to, schema::Reply::Reader reply) {
@@ -428,13 +441,12 @@ void LedgerCheck::judgeCards(capnp::List<schema::CardStatus>::Reader list) {
     const schema::Tenancy tenancy = card.tasks == 0        ? schema::Tenancy::FREE
                                     : card.mixedTasks != 0 ? schema::Tenancy::HYBRID
                                                            : schema::Tenancy::ORDINARY;
-    const bool same = told.getTasks() == card.tasks &&
-                      told.getMemBound() == static_cast<std::uint64_t>(card.mem) &&
-                      told.getShareBound() == card.ordinary &&
-                      told.getGreedyBound() == card.greedy && told.getState() == state &&
-                      told.getTenancy() == tenancy &&
-                      static_cast<std::uint16_t>(told.getPolicy()) ==
-                          static_cast<std::uint16_t>(card.policy);
+    const bool same =
+        told.getTasks() == card.tasks &&
+        told.getMemBound() == static_cast<std::uint64_t>(card.mem) &&
+        told.getShareBound() == card.ordinary && told.getGreedyBound() == card.greedy &&
+        told.getState() == state && told.getTenancy() == tenancy &&
+        static_cast<std::uint16_t>(told.getPolicy()) == static_cast<std::uint16_t>(card.policy);
     if (same) continue;
     return bad("P4", "card " + std::to_string(i) + " is told as " +
                          std::to_string(told.getTasks()) + " tasks, " +

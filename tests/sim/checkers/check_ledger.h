@@ -38,12 +38,12 @@ class LedgerCheck final : public Watch {
   void onAnswered(std::uint64_t batch, const Status& status, Nanos now) override;
 
  private:
-  using CardSet = std::uint64_t;   // a bit for each index
+  using CardSet = std::uint64_t;  // a bit for each index
   struct Told {
-    CardSet joined = 0;    // cards that were told of the task in this life
+    CardSet joined = 0;  // cards that were told of the task in this life
     CardSet left = 0;
-    CardSet owed = 0;      // of a task whose row is gone: cards that were not told so yet
-    bool closed = false;   // attach server or task actor were
+    CardSet owed = 0;     // of a task whose row is gone: cards that were not told so yet
+    bool closed = false;  // attach server or task actor were
   };
   struct Batch {
     std::uint64_t number = 0;
@@ -87,22 +87,22 @@ class LedgerCheck final : public Watch {
   LedgerModel model_;
   RequestCheck requests_;
   std::deque<Batch> pending_;
-  bool firstBatch_ = true;            // of this life: what the node does at its start
+  bool firstBatch_ = true;  // of this life: what the node does at its start
   std::uint64_t lastAudit_ = 0;
-  std::uint32_t incarnation_ = 0;     // committed
-  std::uint64_t nextTask_ = 0;        // committed
-  std::set<std::uint64_t> used_;      // task ids of the whole run
-  std::set<std::uint64_t> mayEnd_;    // the owner is gone, or its pages could not be made
-  std::set<std::uint64_t> opened_;    // pages exist, as the node was told
+  std::uint32_t incarnation_ = 0;   // committed
+  std::uint64_t nextTask_ = 0;      // committed
+  std::set<std::uint64_t> used_;    // task ids of the whole run
+  std::set<std::uint64_t> mayEnd_;  // the owner is gone, or its pages could not be made
+  std::set<std::uint64_t> opened_;  // pages exist, as the node was told
   std::map<std::uint64_t, Told> told_;
-  std::vector<std::set<std::uint64_t>> onCard_;   // as each card was told, by delivery
+  std::vector<std::set<std::uint64_t>> onCard_;  // as each card was told, by delivery
 
   // The node's mailboxes that were full: what is owed to those comes later.
   std::uint32_t firstId_ = 0;
-  std::vector<std::uint8_t> lagging_;     // by id - firstId_
-  std::vector<ActorId> refusedNow_;       // in this turn of the node
+  std::vector<std::uint8_t> lagging_;  // by id - firstId_
+  std::vector<ActorId> refusedNow_;    // in this turn of the node
   std::vector<ActorId> sentNow_;
-  bool judgeNow_ = false;                 // somebody was told of a task in this turn
+  bool judgeNow_ = false;  // somebody was told of a task in this turn
 };
 
 }  // namespace qgpu::sim

@@ -84,7 +84,9 @@ void MailCheck::onPhase(Phase phase, Nanos) {
 
 // --- RateCheck ---
 
-void RateCheck::onBoot(const Boot&, Nanos) { told_.clear(); }
+void RateCheck::onBoot(const Boot&, Nanos) {
+  told_.clear();
+}
 
 void RateCheck::onSent(const Carried& message, Nanos now) {
   if (message.lane != Lane::Control || !message.message.isBusy()) return;

@@ -38,12 +38,12 @@ class MailCheck final : public Watch {
   bool running_ = false;
   Boot boot_;
   std::uint32_t firstId_ = 0;
-  std::uint32_t count_ = 0;                       // addresses, with the place of everybody else
+  std::uint32_t count_ = 0;  // addresses, with the place of everybody else
   std::vector<Loop> loops_;
-  std::vector<std::array<std::uint32_t, 3>> mail_;   // ordinary messages, by the sender's loop
-  std::vector<std::uint64_t> sent_;               // last serial by sender, receiver, lane
-  std::vector<std::uint64_t> delivered_;          // last serial that came, by the same
-  std::vector<std::uint8_t> owes_;                // the node was refused there, and has not sent
+  std::vector<std::array<std::uint32_t, 3>> mail_;  // ordinary messages, by the sender's loop
+  std::vector<std::uint64_t> sent_;                 // last serial by sender, receiver, lane
+  std::vector<std::uint64_t> delivered_;            // last serial that came, by the same
+  std::vector<std::uint8_t> owes_;                  // the node was refused there, and has not sent
 };
 
 // A page may hold nonsense, but nonsense must not become news at every look: then the port and its
@@ -66,7 +66,7 @@ class RateCheck final : public Watch {
     std::uint32_t times = 0;
   };
   Verdict& verdict_;
-  std::map<std::uint64_t, Told> told_;   // by task
+  std::map<std::uint64_t, Told> told_;  // by task
 };
 
 }  // namespace qgpu::sim

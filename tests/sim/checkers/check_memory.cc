@@ -16,7 +16,7 @@ constexpr std::uint32_t kReportsMin = 3;
 void MemoryCheck::onBoot(const Boot& boot, Nanos) {
   attach_ = boot.attach;
   life_ = boot.life;
-  if (boot.databaseLost) ++losses_;   // its ids may be given out again
+  if (boot.databaseLost) ++losses_;  // its ids may be given out again
 }
 
 void MemoryCheck::onEnd(Ending ending, Nanos) {
@@ -42,18 +42,31 @@ void MemoryCheck::onGuest(const GuestNews& news, Nanos) {
   if (isNew) task.processes.push_back(news.process);
   std::int64_t change = 0;
   switch (news.kind) {
-    case Kind::Attached: process.life = life_; return;
-    case Kind::Lies: task.honest = false; return;
-    case Kind::Silent: task.silent = true; return;
-    case Kind::Died: process.lives = false; return;
-    case Kind::Allocated: change = news.amount; break;
-    case Kind::Freed: change = -news.amount; break;
+    case Kind::Attached:
+      process.life = life_;
+      return;
+    case Kind::Lies:
+      task.honest = false;
+      return;
+    case Kind::Silent:
+      task.silent = true;
+      return;
+    case Kind::Died:
+      process.lives = false;
+      return;
+    case Kind::Allocated:
+      change = news.amount;
+      break;
+    case Kind::Freed:
+      change = -news.amount;
+      break;
     case Kind::BytesReturned:
       if (process.returned) verdict_.violated("A14", "the bytes of a dead process return twice");
       process.returned = true;
       change = -process.bytes;
       break;
-    default: return;
+    default:
+      return;
   }
   process.bytes += change;
   task.bytes += change;
@@ -68,9 +81,9 @@ void MemoryCheck::onGuest(const GuestNews& news, Nanos) {
 
 void MemoryCheck::told(Task& task, schema::Used::Reader used, Nanos now) {
   if (!task.honest || task.losses != losses_) return;
-  const auto bytes = static_cast<std::int64_t>(
-      std::min<std::uint64_t>(used.getMemBytes(), INT64_MAX));
-  std::int64_t here = 0;      // of processes that live in this manager's page
+  const auto bytes =
+      static_cast<std::int64_t>(std::min<std::uint64_t>(used.getMemBytes(), INT64_MAX));
+  std::int64_t here = 0;  // of processes that live in this manager's page
   bool allHere = true;
   for (const std::uint32_t id : task.processes) {
     const Process& process = processes_.at(id);

@@ -1,7 +1,6 @@
 #include "tests/sim/checkers/check_replay.h"
 
 #include <capnp/any.h>
-
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,9 +25,7 @@ class ReplayCheck::Second final : public TurnHost {
     first_.clear();
     refused_.clear();
   }
-  void sends(const Carried& sent) {
-    first_.push_back({sent.to, sent.lane, flatten(sent.message)});
-  }
+  void sends(const Carried& sent) { first_.push_back({sent.to, sent.lane, flatten(sent.message)}); }
   void isRefused(ActorId to) { refused_.push_back(to); }
 
   // The same turn; what differs, or nothing.
@@ -136,7 +133,9 @@ void ReplayCheck::onBoot(const Boot& boot, Nanos now) {
   }
 }
 
-void ReplayCheck::onEnd(Ending, Nanos) { seconds_.clear(); }
+void ReplayCheck::onEnd(Ending, Nanos) {
+  seconds_.clear();
+}
 
 ReplayCheck::Second* ReplayCheck::of(ActorId actor) {
   for (const auto& second : seconds_) {

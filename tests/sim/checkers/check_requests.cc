@@ -3,7 +3,7 @@
 namespace qgpu::sim {
 namespace {
 
-constexpr std::size_t kFinishedKept = 1000;       // the node remembers a few more
+constexpr std::size_t kFinishedKept = 1000;  // the node remembers a few more
 constexpr std::uint64_t kSaneBytes = std::uint64_t{1} << 62;
 constexpr std::size_t kCardTextMax = 64;
 
@@ -56,18 +56,29 @@ void RequestCheck::asked(ActorId client, schema::Request::Reader request) {
       ask.flaw = ask.want.flaw();
       lookForRoom(ask);
       break;
-    case schema::Request::UNBIND: ask.task = request.getUnbind(); break;
-    case schema::Request::EVICT: ask.task = request.getEvict(); break;
-    case schema::Request::CORDON: ask.card = textOf(request.getCordon()); break;
-    case schema::Request::UNCORDON: ask.card = textOf(request.getUncordon()); break;
-    case schema::Request::DRAIN: ask.card = textOf(request.getDrain()); break;
+    case schema::Request::UNBIND:
+      ask.task = request.getUnbind();
+      break;
+    case schema::Request::EVICT:
+      ask.task = request.getEvict();
+      break;
+    case schema::Request::CORDON:
+      ask.card = textOf(request.getCordon());
+      break;
+    case schema::Request::UNCORDON:
+      ask.card = textOf(request.getUncordon());
+      break;
+    case schema::Request::DRAIN:
+      ask.card = textOf(request.getDrain());
+      break;
     case schema::Request::POLICY: {
       ask.card = textOf(request.getPolicy().getCard());
       const auto value = static_cast<std::uint16_t>(request.getPolicy().getPolicy());
       ask.policy = value < 3 ? static_cast<Policy>(value) : Policy::BestEffort;
       break;
     }
-    default: break;
+    default:
+      break;
   }
   const bool isNew = open_.emplace(std::pair(client, request.getCorr()), std::move(ask)).second;
   if (!isNew) verdict_.violated("C2", "the world asked twice under one correlation id");
@@ -96,8 +107,8 @@ void RequestCheck::storageFailed() {
 void RequestCheck::answered(ActorId client, schema::Reply::Reader reply) {
   const auto found = open_.find({client, reply.getCorr()});
   if (found == open_.end()) {
-    return verdict_.violated("C2", "a reply to request " + std::to_string(reply.getCorr()) +
-                                       ", which is not open");
+    return verdict_.violated(
+        "C2", "a reply to request " + std::to_string(reply.getCorr()) + ", which is not open");
   }
   const Ask ask = std::move(found->second);
   open_.erase(found);
@@ -106,10 +117,10 @@ void RequestCheck::answered(ActorId client, schema::Reply::Reader reply) {
 }
 
 void RequestCheck::judgeBind(const Ask& ask, schema::Reply::Reader reply) {
-  if (ask.storageOut &&
-      !(reply.isFailed() && reply.getFailed().getCode() == "unavailable")) {
-    return verdict_.violated("D4", "a bind that came while nothing could be stored was not "
-                                   "refused as unavailable");
+  if (ask.storageOut && !(reply.isFailed() && reply.getFailed().getCode() == "unavailable")) {
+    return verdict_.violated("D4",
+                             "a bind that came while nothing could be stored was not "
+                             "refused as unavailable");
   }
   if (reply.isBound()) return judgeBound(ask, reply.getBound());
   if (reply.isFailed()) return judgeRefusedBind(ask, textOf(reply.getFailed().getCode()));
@@ -128,19 +139,19 @@ void RequestCheck::judgeBound(const Ask& ask, schema::Bound::Reader bound) {
     return verdict_.violated("P6", who + " was told with another token than its row has");
   }
   const HeldTask* held = model_.find(id);
-  if (held == nullptr) return;   // it has ended since
+  if (held == nullptr) return;  // it has ended since
   std::vector<std::uint32_t> cards;
   std::string told;
   for (const auto card : bound.getCards()) told += (told.empty() ? "" : ",") + textOf(card);
   if (told != cardList(held->cards)) {
-    return verdict_.violated("P6", who + " was told on " + told + ", its row says " +
-                                       cardList(held->cards));
+    return verdict_.violated(
+        "P6", who + " was told on " + told + ", its row says " + cardList(held->cards));
   }
   const Want& is = held->want;
-  const bool same = is.requestId == ask.want.requestId && is.name == ask.want.name &&
-                    is.taskClass == ask.want.taskClass && is.ownerUid == ask.want.ownerUid &&
-                    (is.whole() ? ask.want.whole()
-                                : is.mem == ask.want.mem && is.share == ask.want.share);
+  const bool same =
+      is.requestId == ask.want.requestId && is.name == ask.want.name &&
+      is.taskClass == ask.want.taskClass && is.ownerUid == ask.want.ownerUid &&
+      (is.whole() ? ask.want.whole() : is.mem == ask.want.mem && is.share == ask.want.share);
   if (!same) verdict_.violated("P6", who + " answers a request that is not its own");
 }
 
@@ -200,9 +211,8 @@ void RequestCheck::judgeChange(const Ask& ask, schema::Reply::Reader reply) {
                                   " was told as ended, and its row says nothing of it");
     }
   }
-  const bool permit =
-      ask.which == schema::Request::SNAPSHOT || ask.which == schema::Request::SAVE ||
-      ask.which == schema::Request::LOG_LEVEL;
+  const bool permit = ask.which == schema::Request::SNAPSHOT ||
+                      ask.which == schema::Request::SAVE || ask.which == schema::Request::LOG_LEVEL;
   if (!permit) return;
   if (permits_ == 0) return verdict_.violated("C7", "a permit without an audit row");
   --permits_;
@@ -220,10 +230,10 @@ void RequestCheck::taskBound(std::uint64_t id, const HeldTask& task) {
     if (ask.which != schema::Request::BIND || !ask.flaw.empty() || ask.storageOut) continue;
     const Want& want = ask.want;
     if (want.ownerUid != key.first || want.requestId != key.second) continue;
-    const bool mine = want.name == task.want.name && want.taskClass == task.want.taskClass &&
-                      (task.want.whole() ? want.whole() && want.cardCount() == task.cards.size()
-                                         : want.mem == task.want.mem &&
-                                               want.share == task.want.share);
+    const bool mine =
+        want.name == task.want.name && want.taskClass == task.want.taskClass &&
+        (task.want.whole() ? want.whole() && want.cardCount() == task.cards.size()
+                           : want.mem == task.want.mem && want.share == task.want.share);
     if (!mine || (ask.bound && !named)) continue;
     wanted = ask.bound = true;
     if (!named) break;
@@ -283,8 +293,10 @@ bool RequestCheck::markAsked(std::uint32_t card, schema::Request::Which mark) co
 
 void RequestCheck::atRest() {
   for (const auto& [where, ask] : open_) {
-    return verdict_.violated("C2", std::to_string(open_.size()) + " requests have no answer; one "
-                                   "of kind " + std::to_string(static_cast<int>(ask.which)));
+    return verdict_.violated("C2", std::to_string(open_.size()) +
+                                       " requests have no answer; one "
+                                       "of kind " +
+                                       std::to_string(static_cast<int>(ask.which)));
   }
 }
 

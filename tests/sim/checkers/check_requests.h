@@ -55,7 +55,7 @@ class RequestCheck {
     schema::Request::Which which = schema::Request::INFO;
     std::uint32_t uid = 0;
     bool mayChange = false;
-    Want want;               // of a bind
+    Want want;  // of a bind
     std::string flaw;
     bool fits = false;       // at some moment since it was asked
     bool hadNoRoom = false;  // does not fit, at some moment since then
@@ -66,7 +66,7 @@ class RequestCheck {
     bool storageOut = false;     // when it was asked
     bool storageFailed = false;  // or since
   };
-  using RequestKey = std::pair<std::uint32_t, std::string>;   // uid, request id
+  using RequestKey = std::pair<std::uint32_t, std::string>;  // uid, request id
 
   void lookForRoom(Ask& ask);
   void judgeBind(const Ask& ask, schema::Reply::Reader reply);
@@ -78,11 +78,11 @@ class RequestCheck {
 
   Verdict& verdict_;
   const LedgerModel& model_;
-  std::map<std::pair<ActorId, std::uint64_t>, Ask> open_;   // by client and correlation id
-  std::set<RequestKey> known_;       // that ever had a task
-  std::set<RequestKey> finished_;    // whose task ended in this life, the newest
+  std::map<std::pair<ActorId, std::uint64_t>, Ask> open_;  // by client and correlation id
+  std::set<RequestKey> known_;                             // that ever had a task
+  std::set<RequestKey> finished_;  // whose task ended in this life, the newest
   std::deque<RequestKey> finishedInOrder_;
-  std::map<std::uint64_t, std::string> tokens_;   // of each task that was ever bound
+  std::map<std::uint64_t, std::string> tokens_;  // of each task that was ever bound
   std::uint64_t permits_ = 0;
   bool storageOut_ = false;
 };

@@ -1,7 +1,6 @@
 #include "tests/sim/checkers/check_storage.h"
 
 #include <algorithm>
-
 #include <capnp/message.h>
 
 #include "schema/rows.capnp.h"
@@ -93,12 +92,11 @@ void StorageCheck::onBoot(const Boot& boot, Nanos) {
   if (first_ || boot.databaseLost) {
     if (!boot.rows.empty()) verdict_.violated("D5", "a new database has rows");
   } else if (!legal(found)) {
-    verdict_.violated("D1",
-                      "life " + std::to_string(boot.life) + " found " +
-                          std::to_string(boot.rows.size()) + " rows; " +
-                          std::to_string(stored_.rows.size()) + " were acknowledged, and with " +
-                          std::to_string(open_.size()) + " more batches it is none of those" +
-                          difference(stored_.rows, found.rows));
+    verdict_.violated(
+        "D1", "life " + std::to_string(boot.life) + " found " + std::to_string(boot.rows.size()) +
+                  " rows; " + std::to_string(stored_.rows.size()) +
+                  " were acknowledged, and with " + std::to_string(open_.size()) +
+                  " more batches it is none of those" + difference(stored_.rows, found.rows));
   }
   first_ = false;
   stored_ = std::move(found);

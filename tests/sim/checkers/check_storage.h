@@ -45,7 +45,7 @@ class StorageCheck final : public Watch {
   std::uint64_t lastFound() const { return lastFound_; }
 
  private:
-  using Changes = std::vector<std::pair<RowKey, std::uint64_t>>;   // hash 0: the row is gone
+  using Changes = std::vector<std::pair<RowKey, std::uint64_t>>;  // hash 0: the row is gone
   // The sum over rows of a hash of key and content: changed by one row at a time.
   struct State {
     std::map<RowKey, std::uint64_t> rows;
@@ -64,15 +64,15 @@ class StorageCheck final : public Watch {
 
   Verdict& verdict_;
   const Rounds rounds_;
-  State stored_;                           // found by this life, and what it was answered ok
-  std::deque<Batch> open_;                 // not answered, oldest first
-  std::unordered_map<std::uint32_t, int> under_;   // batches under way by actor; never iterated
+  State stored_;                                  // found by this life, and what it was answered ok
+  std::deque<Batch> open_;                        // not answered, oldest first
+  std::unordered_map<std::uint32_t, int> under_;  // batches under way by actor; never iterated
   ActorId node_{};
-  std::uint64_t effects_ = 0;              // batches of the node answered ok whose effect is due
+  std::uint64_t effects_ = 0;  // batches of the node answered ok whose effect is due
   std::uint64_t lastFound_ = 0;
-  bool first_ = true;                      // life
+  bool first_ = true;  // life
   Nanos stalledUntil_{0};
-  Nanos failedAt_ = kNever;                // of the last answer, where it was a failure
+  Nanos failedAt_ = kNever;  // of the last answer, where it was a failure
 };
 
 }  // namespace qgpu::sim

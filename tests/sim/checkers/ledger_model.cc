@@ -9,18 +9,17 @@ constexpr std::uint64_t kMib = std::uint64_t{1} << 20;
 constexpr std::uint64_t kGib = std::uint64_t{1} << 30;
 constexpr std::int64_t kTasksLeast = 4;  // of a small card
 constexpr std::uint32_t kWhole = 1000;
-constexpr std::uint32_t kCardsMax = 16;      // of one task
+constexpr std::uint32_t kCardsMax = 16;  // of one task
 constexpr std::size_t kTextMax = 64;
 
 Class classOf(schema::TaskClass word) {
   const auto value = static_cast<std::uint16_t>(word);
-  return value < 3 ? static_cast<Class>(value) : Class::Ordinary;   // of a newer peer
+  return value < 3 ? static_cast<Class>(value) : Class::Ordinary;  // of a newer peer
 }
 
 bool printable(const std::string& text) {
-  return text.size() <= kTextMax && std::all_of(text.begin(), text.end(), [](char c) {
-    return c >= 0x20 && c < 0x7f;
-  });
+  return text.size() <= kTextMax &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
 }
 
 }  // namespace
@@ -218,8 +217,8 @@ Obstacle LedgerModel::overfull() const {
     const HeldCard& card = cards_[i];
     const std::string name = "card " + std::to_string(i) + ": ";
     if (card.mem > card.total) {
-      return {"P1", name + std::to_string(card.mem) + " bytes bound of " +
-                        std::to_string(card.total)};
+      return {"P1",
+              name + std::to_string(card.mem) + " bytes bound of " + std::to_string(card.total)};
     }
     if (card.ordinary > kWhole || card.greedy > kWhole) {
       return {"P2", name + std::to_string(card.ordinary) + " and greedy " +

@@ -16,16 +16,18 @@
 
 namespace qgpu::sim {
 
-inline std::string textOf(capnp::Text::Reader text) { return {text.begin(), text.size()}; }
+inline std::string textOf(capnp::Text::Reader text) {
+  return {text.begin(), text.size()};
+}
 
 // What a request asks for, or a row says that it got.
 struct Want {
   std::string name;
   Class taskClass = Class::Ordinary;
-  std::uint64_t mem = 0;      // bytes of each card
-  std::uint32_t share = 0;    // permille
+  std::uint64_t mem = 0;    // bytes of each card
+  std::uint32_t share = 0;  // permille
   std::uint32_t cards = 1;
-  std::string card;           // id or index; empty: any
+  std::string card;  // id or index; empty: any
   std::uint32_t ownerUid = 0;
   std::uint32_t ownerPid = 0;
   std::string requestId;
@@ -42,17 +44,17 @@ struct Want {
 struct HeldTask {
   Want want;
   std::string token;
-  std::vector<std::uint32_t> cards;   // indices, as the row has them
+  std::vector<std::uint32_t> cards;  // indices, as the row has them
   bool evicting = false;
 };
 
 struct HeldCard {
-  std::int64_t total = 0;      // bytes
-  std::int64_t mem = 0;        // bound
-  std::int64_t ordinary = 0;   // permille
-  std::int64_t greedy = 0;     // permille, of offline tasks
+  std::int64_t total = 0;     // bytes
+  std::int64_t mem = 0;       // bound
+  std::int64_t ordinary = 0;  // permille
+  std::int64_t greedy = 0;    // permille, of offline tasks
   std::int64_t tasks = 0;
-  std::int64_t mixedTasks = 0;   // online and offline ones
+  std::int64_t mixedTasks = 0;  // online and offline ones
   std::int64_t wholeTasks = 0;
   std::int64_t tasksMax = 0;
   Policy policy = Policy::BestEffort;

@@ -6,7 +6,9 @@
 
 namespace qgpu::sim {
 
-ScriptedCard::ScriptedCard(Policy policy) : policy_(policy) { boots(); }
+ScriptedCard::ScriptedCard(Policy policy) : policy_(policy) {
+  boots();
+}
 
 void ScriptedCard::violated(const char* invariant, const std::string&) {
   const std::string word = std::string(invariant) + " ";
@@ -71,28 +73,33 @@ void ScriptedCard::order(const TestOrder& made) {
   using Word = schema::GateOrder::Order;
   const bool numbered = made.kind == TestOrder::Kind::Open || made.kind == TestOrder::Kind::Hold;
   if (numbered) epoch_ = made.epoch != 0 ? made.epoch : epoch_ + 1;
-  carry(kCard, kAttach, [&](schema::Envelope::Builder envelope) {
-    auto gate = envelope.initGateOrder();
-    gate.setTask(made.task);
-    gate.setEpoch(numbered ? epoch_ : 0);
-    gate.setOrder(made.kind == TestOrder::Kind::Open    ? Word::OPEN
-                  : made.kind == TestOrder::Kind::Close ? Word::CLOSE
-                                                        : Word::HOLD);
-    gate.setNotify(made.notify);
-    gate.setContended(made.contended);
-  }, Lane::Control);
+  carry(
+      kCard, kAttach,
+      [&](schema::Envelope::Builder envelope) {
+        auto gate = envelope.initGateOrder();
+        gate.setTask(made.task);
+        gate.setEpoch(numbered ? epoch_ : 0);
+        gate.setOrder(made.kind == TestOrder::Kind::Open    ? Word::OPEN
+                      : made.kind == TestOrder::Kind::Close ? Word::CLOSE
+                                                            : Word::HOLD);
+        gate.setNotify(made.notify);
+        gate.setContended(made.contended);
+      },
+      Lane::Control);
 }
 
 void ScriptedCard::joins(std::uint64_t task, Class taskClass, std::uint32_t share,
-                       const Orders& orders) {
+                         const Orders& orders) {
   const TestOrder first = {TestOrder::Kind::Introduce, task, false, false, 0};
-  turn([&](schema::Envelope::Builder envelope) {
-    auto joined = envelope.initJoined();
-    joined.setTask(task);
-    joined.setClass(static_cast<schema::TaskClass>(taskClass));
-    joined.setSharePermille(share);
-    joined.setActor(9);
-  }, orders.empty() ? Orders{first} : orders);
+  turn(
+      [&](schema::Envelope::Builder envelope) {
+        auto joined = envelope.initJoined();
+        joined.setTask(task);
+        joined.setClass(static_cast<schema::TaskClass>(taskClass));
+        joined.setSharePermille(share);
+        joined.setActor(9);
+      },
+      orders.empty() ? Orders{first} : orders);
 }
 
 void ScriptedCard::leaves(std::uint64_t task, const Orders& orders) {
@@ -100,28 +107,34 @@ void ScriptedCard::leaves(std::uint64_t task, const Orders& orders) {
 }
 
 void ScriptedCard::busy(std::uint64_t task, const Orders& orders) {
-  turn([&](schema::Envelope::Builder envelope) {
-    auto busy = envelope.initBusy();
-    busy.setTask(task);
-    busy.setSinceNs(static_cast<std::uint64_t>(now_.value));
-  }, orders);
+  turn(
+      [&](schema::Envelope::Builder envelope) {
+        auto busy = envelope.initBusy();
+        busy.setTask(task);
+        busy.setSinceNs(static_cast<std::uint64_t>(now_.value));
+      },
+      orders);
 }
 
 void ScriptedCard::quiet(std::uint64_t task, const Orders& orders) {
-  turn([&](schema::Envelope::Builder envelope) {
-    auto quiet = envelope.initQuiet();
-    quiet.setTask(task);
-    quiet.setSinceNs(static_cast<std::uint64_t>(now_.value));
-  }, orders);
+  turn(
+      [&](schema::Envelope::Builder envelope) {
+        auto quiet = envelope.initQuiet();
+        quiet.setTask(task);
+        quiet.setSinceNs(static_cast<std::uint64_t>(now_.value));
+      },
+      orders);
 }
 
 void ScriptedCard::settled(std::uint64_t task, std::uint32_t epoch, const Orders& orders) {
-  turn([&](schema::Envelope::Builder envelope) {
-    auto settled = envelope.initSettled();
-    settled.setTask(task);
-    settled.setEpoch(epoch);
-    settled.setAtNs(static_cast<std::uint64_t>(now_.value));
-  }, orders);
+  turn(
+      [&](schema::Envelope::Builder envelope) {
+        auto settled = envelope.initSettled();
+        settled.setTask(task);
+        settled.setEpoch(epoch);
+        settled.setAtNs(static_cast<std::uint64_t>(now_.value));
+      },
+      orders);
 }
 
 void ScriptedCard::died(std::uint64_t task, const Orders& orders) {
@@ -138,20 +151,24 @@ void ScriptedCard::tick(const Orders& orders) {
 }
 
 void ScriptedCard::fires() {
-  carry(kCard, kCard, [](schema::Envelope::Builder envelope) { envelope.initTick(); },
-        Lane::Control, true);
+  carry(
+      kCard, kCard, [](schema::Envelope::Builder envelope) { envelope.initTick(); }, Lane::Control,
+      true);
   fired_ = serial_;
 }
 
 void ScriptedCard::reports(std::int64_t usedUs, std::int64_t idleUs, std::int64_t onlineUs,
-                         std::uint64_t holds) {
-  carry(kCard, kNode, [&](schema::Envelope::Builder envelope) {
-    auto status = envelope.initCardReport().initStatus();
-    status.setUsedNs(static_cast<std::uint64_t>(usedUs * 1000));
-    status.setIdleNs(static_cast<std::uint64_t>(idleUs * 1000));
-    status.setOnlineNs(static_cast<std::uint64_t>(onlineUs * 1000));
-    status.setHolds(holds);
-  }, Lane::Ordinary);
+                           std::uint64_t holds) {
+  carry(
+      kCard, kNode,
+      [&](schema::Envelope::Builder envelope) {
+        auto status = envelope.initCardReport().initStatus();
+        status.setUsedNs(static_cast<std::uint64_t>(usedUs * 1000));
+        status.setIdleNs(static_cast<std::uint64_t>(idleUs * 1000));
+        status.setOnlineNs(static_cast<std::uint64_t>(onlineUs * 1000));
+        status.setHolds(holds);
+      },
+      Lane::Ordinary);
 }
 
 void ScriptedCard::stores(std::uint64_t task, std::uint32_t flags) {
@@ -160,7 +177,7 @@ void ScriptedCard::stores(std::uint64_t task, std::uint32_t flags) {
 }
 
 void ScriptedCard::guest(GuestNews::Kind kind, std::uint64_t task, std::uint32_t process,
-                       std::int64_t amount, std::uint32_t inFlight) {
+                         std::int64_t amount, std::uint32_t inFlight) {
   GuestNews news;
   news.kind = kind;
   news.task = task;
@@ -170,8 +187,12 @@ void ScriptedCard::guest(GuestNews::Kind kind, std::uint64_t task, std::uint32_t
   each([&](Watch& watch) { watch.onGuest(news, now_); });
 }
 
-void ScriptedCard::portSays(const Build& build) { carry(kAttach, kNode, build, Lane::Control); }
+void ScriptedCard::portSays(const Build& build) {
+  carry(kAttach, kNode, build, Lane::Control);
+}
 
-void ScriptedCard::tells(const Build& build) { carry(kNode, kAttach, build, Lane::Ordinary); }
+void ScriptedCard::tells(const Build& build) {
+  carry(kNode, kAttach, build, Lane::Ordinary);
+}
 
 }  // namespace qgpu::sim

@@ -3,7 +3,6 @@
 // thereupon, and which invariants the judges then say are broken.
 
 #include <capnp/message.h>
-
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -22,7 +21,7 @@ struct TestOrder {
   std::uint64_t task = 0;
   bool notify = false;
   bool contended = false;
-  std::uint32_t epoch = 0;   // 0: the next one
+  std::uint32_t epoch = 0;  // 0: the next one
 };
 inline TestOrder open(std::uint64_t task, bool contended = false) {
   return {TestOrder::Kind::Open, task, false, contended, 0};
@@ -48,7 +47,7 @@ class ScriptedCard final : public Verdict {
 
   // --- the clock: time of day in microseconds from the boot ---
   ScriptedCard& at(std::int64_t us);
-  std::uint32_t epoch() const { return epoch_; }   // of the last order
+  std::uint32_t epoch() const { return epoch_; }  // of the last order
 
   // --- the card is told, and orders ---
   void turn(const Build& build, const Orders& orders = {}, bool timer = false);
@@ -87,7 +86,7 @@ class ScriptedCard final : public Verdict {
   Nanos now_ = boot_;
   std::uint32_t epoch_ = 0;
   std::uint64_t serial_ = 0;
-  std::uint64_t fired_ = 0;   // serial of its timer's tick that had no turn yet; 0: none
+  std::uint64_t fired_ = 0;  // serial of its timer's tick that had no turn yet; 0: none
   std::uint32_t stores_ = 0;
   std::string broken_;
   ArbiterCheck arbiter_{*this};

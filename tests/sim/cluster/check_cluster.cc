@@ -7,7 +7,9 @@
 namespace qgpu::sim {
 namespace {
 
-std::string text(capnp::Text::Reader reader) { return {reader.begin(), reader.size()}; }
+std::string text(capnp::Text::Reader reader) {
+  return {reader.begin(), reader.size()};
+}
 
 std::string taskName(std::uint64_t task, std::uint32_t epoch) {
   return "task " + std::to_string(task) + " epoch " + std::to_string(epoch);
@@ -199,7 +201,7 @@ void ClusterCheck::memberAsks(std::size_t index, schema::Request::Reader request
   if (!request.isPlace()) return;
   const Node& node = nodes_[index];
   const auto place = request.getPlace();
-  if (holds(node, place.getTask())) return;   // asked for its answer once more
+  if (holds(node, place.getTask())) return;  // asked for its answer once more
   if (now > node.heard + kLease + millis(1)) {
     violated("C1", node.facts.name + " starts " + taskName(place.getTask(), place.getEpoch()) +
                        " " + std::to_string((now - node.heard) / millis(1)) +
@@ -266,8 +268,10 @@ void ClusterCheck::schedulerBoot(std::size_t scheduler, const Boot& boot) {
   for (const StoredRow& stored : boot.rows) {
     const auto row = readStored(stored);
     if (row.isCluster()) termMax_ = std::max(termMax_, row.getCluster().getTerm());
-    if (isOver(row)) over.insert(stored.key.id);
-    else if (row.isClusterTask()) rows_[stored.key.id] = readRow(row.getClusterTask());
+    if (isOver(row))
+      over.insert(stored.key.id);
+    else if (row.isClusterTask())
+      rows_[stored.key.id] = readRow(row.getClusterTask());
     if (!row.isClusterNode()) continue;
     for (Node& node : nodes_) {
       if (node.facts.name != text(row.getClusterNode().getName())) continue;
@@ -324,8 +328,10 @@ void ClusterCheck::schedulerAppended(std::uint64_t number, const std::vector<Sto
       batch.marks[text(node.getName())] = {cordoned, cordoned || node.getDrains().size() != 0};
     }
     if (stored.key.kind != RowKind::ClusterTask) continue;
-    if (row.isErased() || isOver(row)) batch.erased.insert(stored.key.id);
-    else batch.rows[stored.key.id] = readRow(row.getClusterTask());
+    if (row.isErased() || isOver(row))
+      batch.erased.insert(stored.key.id);
+    else
+      batch.rows[stored.key.id] = readRow(row.getClusterTask());
   }
   for (const auto& [task, row] : batch.rows) staysDeleted(task, row);
   for (const std::uint64_t task : batch.erased) {
@@ -533,8 +539,7 @@ void ClusterCheck::moved(std::uint64_t task, const Row& before, const Row& after
   if (after.epoch < before.epoch) {
     violated("P6", what + " goes back to epoch " + std::to_string(after.epoch));
   }
-  if (before.holds() && after.holds() && before.node != after.node &&
-      after.epoch <= before.epoch) {
+  if (before.holds() && after.holds() && before.node != after.node && after.epoch <= before.epoch) {
     violated("P3", what + " moves to " + after.node + " under the same epoch");
   }
   if (after.epoch <= before.epoch) return;
@@ -657,8 +662,8 @@ void ClusterCheck::infeasible(const Submit& submit) {
 
 void ClusterCheck::assigned(const Submit& submit, schema::Assigned::Reader said) {
   const std::uint64_t task = said.getTask();
-  const std::string what = "request '" + submit.key.second + "' is answered with " +
-                           taskName(task, said.getEpoch());
+  const std::string what =
+      "request '" + submit.key.second + "' is answered with " + taskName(task, said.getEpoch());
   const auto [known, isNew] = requests_.try_emplace(submit.key, task);
   if (known->second != task) {
     violated("P6", what + ", and was task " + std::to_string(known->second));
@@ -745,8 +750,8 @@ std::set<std::string> ClusterCheck::differences() const {
   for (const auto& [task, row] : rows_) {
     if (row.state == schema::PlaceState::WAITING || there.contains(task)) continue;
     found.insert(taskName(task, row.epoch) + " in state " +
-                 std::to_string(static_cast<int>(row.state)) + " is thought to be on '" +
-                 row.node + "'");
+                 std::to_string(static_cast<int>(row.state)) + " is thought to be on '" + row.node +
+                 "'");
   }
   return found;
 }
@@ -762,8 +767,8 @@ void ClusterCheck::waits(std::uint64_t task, const Row& row) {
     }
     if (cpu > node.facts.cpuMilli) continue;
     if (node.model.room(row.held.want) != Room::Fits) continue;
-    violated("P10", taskName(task, row.epoch) + " waits, and " + node.facts.name +
-                        " has room for it");
+    violated("P10",
+             taskName(task, row.epoch) + " waits, and " + node.facts.name + " has room for it");
   }
 }
 

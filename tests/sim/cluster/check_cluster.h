@@ -40,7 +40,7 @@ class ClusterCheck {
  public:
   static constexpr Nanos kLease = seconds(15);
   static constexpr Nanos kFence = seconds(20);
-  static constexpr Nanos kLookLate = seconds(5);   // from the end of a lease until it is noticed
+  static constexpr Nanos kLookLate = seconds(5);  // from the end of a lease until it is noticed
   // A row as the scheduler stores it.
   struct Row {
     std::uint32_t epoch = 0;
@@ -48,22 +48,22 @@ class ClusterCheck {
     std::string node;
     std::string wantedNode;
     std::vector<std::string> models;
-    std::string group;                // its owner's; empty: none
+    std::string group;  // its owner's; empty: none
     std::uint32_t groupSize = 0;
     std::uint64_t cpuMilli = 0;
     std::uint64_t nodeTask = 0;
     std::string token;
-    HeldTask held;                    // cards as indices
+    HeldTask held;  // cards as indices
     bool forwarded = false;
     bool adopted = false;
-    bool again = false;               // ending: it waits again after that
-    bool holds() const;               // room of its node
-    bool placed() const;              // and keeps it, as far as is decided
+    bool again = false;   // ending: it waits again after that
+    bool holds() const;   // room of its node
+    bool placed() const;  // and keeps it, as far as is decided
   };
   // A cluster's task on a node.
   struct Copy {
     std::uint64_t nodeTask = 0;
-    std::uint64_t task = 0;           // 0: the node's own
+    std::uint64_t task = 0;  // 0: the node's own
     std::uint32_t epoch = 0;
     std::string token;
     std::vector<std::uint32_t> cards;
@@ -111,7 +111,7 @@ class ClusterCheck {
   void atRest();
 
  private:
-  struct Change {                     // of one row
+  struct Change {  // of one row
     std::uint64_t id = 0;
     bool erased = false;
     Copy copy;
@@ -120,38 +120,38 @@ class ClusterCheck {
   struct NodeBatch {
     std::uint64_t number = 0;
     std::vector<Change> changes;
-    std::vector<StoredRow> cards;     // rows of cards
+    std::vector<StoredRow> cards;  // rows of cards
     std::uint64_t term = 0;
   };
   struct Node {
     JudgedNode facts;
-    LedgerModel model;                // of what is committed
-    std::map<std::uint64_t, Copy> copies;        // committed, by its number
-    std::map<std::uint64_t, Copy> maybe;         // appended by a life that got no answer (yet)
+    LedgerModel model;                     // of what is committed
+    std::map<std::uint64_t, Copy> copies;  // committed, by its number
+    std::map<std::uint64_t, Copy> maybe;   // appended by a life that got no answer (yet)
     std::deque<NodeBatch> open;
-    std::map<std::uint64_t, std::uint32_t> over; // epochs of tasks that ended here
-    std::uint64_t term = 0;           // stored
-    Nanos heard = Nanos(-seconds(1'000).value);  // the last beat or hello that was taken
-    Nanos heardActing = heard;        // ... by the scheduler that acts
+    std::map<std::uint64_t, std::uint32_t> over;  // epochs of tasks that ended here
+    std::uint64_t term = 0;                       // stored
+    Nanos heard = Nanos(-seconds(1'000).value);   // the last beat or hello that was taken
+    Nanos heardActing = heard;                    // ... by the scheduler that acts
     Nanos helloAt = Nanos(-seconds(1'000).value);
     Nanos stalledUntil{0};
-    bool cordoned = false;            // as the scheduler has stored it
-    bool marked = false;              // or some of its cards
-    bool freed = false;               // somebody asked to, since its marks were stored last
-    bool stored = false;              // the scheduler knows it by name
+    bool cordoned = false;  // as the scheduler has stored it
+    bool marked = false;    // or some of its cards
+    bool freed = false;     // somebody asked to, since its marks were stored last
+    bool stored = false;    // the scheduler knows it by name
   };
   struct SchedulerBatch {
     std::uint64_t number = 0;
     std::map<std::uint64_t, Row> rows;
     std::set<std::uint64_t> erased;
-    std::map<std::string, std::pair<bool, bool>> marks;   // cordoned, marked
+    std::map<std::string, std::pair<bool, bool>> marks;  // cordoned, marked
     std::uint64_t term = 0;
   };
   using RequestKey = std::pair<std::uint32_t, std::string>;
-  struct Submit {                     // that has no answer yet
+  struct Submit {  // that has no answer yet
     RequestKey key;
-    Row row;                          // what it asks for
-    std::set<std::size_t> known;      // nodes, when it was asked
+    Row row;                      // what it asks for
+    std::set<std::size_t> known;  // nodes, when it was asked
   };
 
   static Row readRow(schema::ClusterTaskRow::Reader row);
@@ -174,10 +174,10 @@ class ClusterCheck {
   void promisesHold(const std::map<std::uint64_t, Row>& rows, const std::set<std::uint64_t>& over);
   void staysDeleted(std::uint64_t task, const Row& row);
   void waits(std::uint64_t task, const Row& row);
-  struct Group {                      // its tasks, in some rows
+  struct Group {  // its tasks, in some rows
     std::uint32_t size = 0;
     std::set<std::uint64_t> waiting, placed, bound;
-    bool started = false;             // one of them was placed as it was whole
+    bool started = false;  // one of them was placed as it was whole
   };
   std::map<std::string, Group> groupsIn(const std::map<std::uint64_t, Row>& rows) const;
   void judgeGroups(const SchedulerBatch& batch, const std::vector<std::uint64_t>& decisions);
@@ -188,28 +188,28 @@ class ClusterCheck {
 
   Verdict& verdict_;
   std::vector<Node> nodes_;
-  std::map<std::uint64_t, Row> rows_;            // the scheduler's, committed
+  std::map<std::uint64_t, Row> rows_;  // the scheduler's, committed
   std::deque<SchedulerBatch> open_;
   std::uint64_t changes_ = 0;
-  std::size_t acting_ = 0;                       // the scheduler that booted last
-  std::uint64_t term_ = 0;                       // stored by this life; 0: not yet
-  std::map<std::size_t, std::uint64_t> earlierTerms_;   // of schedulers that another one followed
-  std::uint64_t termMax_ = 0;                    // of all lives
+  std::size_t acting_ = 0;                             // the scheduler that booted last
+  std::uint64_t term_ = 0;                             // stored by this life; 0: not yet
+  std::map<std::size_t, std::uint64_t> earlierTerms_;  // of schedulers that another one followed
+  std::uint64_t termMax_ = 0;                          // of all lives
   std::map<std::uint64_t, std::uint64_t> sessionTerm_;
-  std::map<std::uint32_t, Nanos> helloAt_;       // by link
-  std::map<std::uint64_t, Submit> submits_;      // by correlation id
-  std::map<std::uint64_t, std::size_t> asked_;   // of whom, what has no answer yet, by its number
-  std::map<std::uint64_t, std::uint64_t> deletes_;   // of these, the task to be deleted
-  std::set<std::uint64_t> promised_;             // tasks whose submits were answered
-  std::set<std::uint64_t> gone_;                 // ... and deletes
-  std::map<RequestKey, std::uint64_t> requests_; // the task that each has, as was answered
-  std::map<std::pair<std::uint64_t, std::uint32_t>, std::string> tokens_;   // by task and epoch
-  std::set<std::uint64_t> deleted_;              // asked for
-  bool drained_ = false;                         // somebody drains, so tasks may be evicted
-  Nanos stalledUntil_{0};                        // the scheduler
-  std::set<std::uint64_t> started_;              // tasks that had a place as their group was whole
-  std::set<std::uint64_t> begun_;                // a node has held it
-  std::set<std::uint64_t> ended_;                // a node has ended it
+  std::map<std::uint32_t, Nanos> helloAt_;      // by link
+  std::map<std::uint64_t, Submit> submits_;     // by correlation id
+  std::map<std::uint64_t, std::size_t> asked_;  // of whom, what has no answer yet, by its number
+  std::map<std::uint64_t, std::uint64_t> deletes_;  // of these, the task to be deleted
+  std::set<std::uint64_t> promised_;                // tasks whose submits were answered
+  std::set<std::uint64_t> gone_;                    // ... and deletes
+  std::map<RequestKey, std::uint64_t> requests_;    // the task that each has, as was answered
+  std::map<std::pair<std::uint64_t, std::uint32_t>, std::string> tokens_;  // by task and epoch
+  std::set<std::uint64_t> deleted_;                                        // asked for
+  bool drained_ = false;             // somebody drains, so tasks may be evicted
+  Nanos stalledUntil_{0};            // the scheduler
+  std::set<std::uint64_t> started_;  // tasks that had a place as their group was whole
+  std::set<std::uint64_t> begun_;    // a node has held it
+  std::set<std::uint64_t> ended_;    // a node has ended it
 };
 
 }  // namespace qgpu::sim

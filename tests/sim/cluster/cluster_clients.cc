@@ -9,15 +9,19 @@ namespace qgpu::sim {
 namespace {
 
 constexpr std::size_t kAskedMax = 64;
-constexpr std::size_t kLocalTasks = 3;   // that people on a node keep, at most
-constexpr Nanos kPatience = seconds(35);   // as services/api/commands/cluster_actor_client.h
+constexpr std::size_t kLocalTasks = 3;    // that people on a node keep, at most
+constexpr Nanos kPatience = seconds(35);  // as services/api/commands/cluster_actor_client.h
 constexpr std::uint64_t kWandersPercent = 3;
 constexpr std::uint32_t kGroupTasks = 4;  // that start together, at most
 
 // Says nothing of what became of it.
-bool busyNow(const std::string& code) { return code == "overloaded" || code == "unavailable"; }
+bool busyNow(const std::string& code) {
+  return code == "overloaded" || code == "unavailable";
+}
 
-std::string codeOf(schema::Failure::Reader failure) { return {failure.getCode().cStr()}; }
+std::string codeOf(schema::Failure::Reader failure) {
+  return {failure.getCode().cStr()};
+}
 
 }  // namespace
 
@@ -94,8 +98,8 @@ void ClusterClient::calm() {
 }
 
 std::string ClusterClient::waitsFor() const {
-  std::string text = std::to_string(asked_.size()) + " answers, has " +
-                     std::to_string(wishes_.size()) + " tasks";
+  std::string text =
+      std::to_string(asked_.size()) + " answers, has " + std::to_string(wishes_.size()) + " tasks";
   for (const auto& [id, wish] : wishes_) {
     if (wish.asked) text += "; " + wish.requestId + " task " + std::to_string(wish.task);
   }
@@ -115,9 +119,8 @@ std::size_t ClusterClient::nextDoor() {
   if (silent) return other;
   if (const auto refused = facts_.refusal(at_)) {
     const std::string acting = actingOf(refused->message).value_or("");
-    const auto named = std::find_if(doors_.begin(), doors_.end(), [&](const Door& door) {
-      return door.site->name == acting;
-    });
+    const auto named = std::find_if(doors_.begin(), doors_.end(),
+                                    [&](const Door& door) { return door.site->name == acting; });
     return named == doors_.end() ? other : static_cast<std::size_t>(named - doors_.begin());
   }
   return dice_.percent(kWandersPercent) ? dice_.below(doors_.size()) : at_;
@@ -217,12 +220,18 @@ void ClusterClient::question() {
   const std::uint64_t kind = dice_.below(6);
   ask({What::Ask, 0}, 0, [&](schema::ClusterRequest::Builder request) {
     switch (kind) {
-      case 0: return request.setInfo();
-      case 1: return request.setNodes();
-      case 2: return request.setCards();
-      case 3: return request.setExplain(task);
-      case 4: return request.setEvents(0);
-      default: return static_cast<void>(request.initTasks(0));
+      case 0:
+        return request.setInfo();
+      case 1:
+        return request.setNodes();
+      case 2:
+        return request.setCards();
+      case 3:
+        return request.setExplain(task);
+      case 4:
+        return request.setEvents(0);
+      default:
+        return static_cast<void>(request.initTasks(0));
     }
   });
 }
@@ -297,8 +306,7 @@ void NodeClient::act() {
   if (calm_) return;
   if (options_.has(ClusterFault::Forwards) && wishes_.size() < kLocalTasks && dice_.percent(40)) {
     const std::uint64_t id = ++lastWish_;
-    Wish& wish = wishes_[id] =
-        Wish::draw(options_, dice_, site_.name + "-" + std::to_string(id));
+    Wish& wish = wishes_[id] = Wish::draw(options_, dice_, site_.name + "-" + std::to_string(id));
     if (dice_.percent(50)) wish.ownerPid = static_cast<std::uint32_t>(10'000 + id);
     wish.endAt = site_.host.now() + dice_.magnitude(options_.lifeMin, options_.lifeMax);
     visit(id, wish);

@@ -35,7 +35,7 @@ struct Wish {
   std::uint32_t groupSize = 0;
   std::uint64_t cpuMilli = 0;
   bool preempt = false;
-  std::uint64_t task = 0;        // 0: no answer has named it yet
+  std::uint64_t task = 0;  // 0: no answer has named it yet
   bool asked = false;
   Nanos endAt = kNever;
 
@@ -56,8 +56,8 @@ class AskingClient : public Actor {
   struct Asked {
     What what = What::Ask;
     std::uint64_t wish = 0;
-    std::size_t door = 0;   // at which scheduler
-    Nanos at{0};            // of the world
+    std::size_t door = 0;  // at which scheduler
+    Nanos at{0};           // of the world
   };
 
   AskingClient(const ClusterOptions& options, Dice dice) : options_(options), dice_(dice) {}
@@ -116,7 +116,7 @@ class ClusterClient final : public AskingClient {
   // No new tasks and nobody who operates: what was cordoned is given free.
   void calm();
   std::string waitsFor() const;
-  std::uint64_t tasks() const { return tasks_; }   // that were bound or wait
+  std::uint64_t tasks() const { return tasks_; }  // that were bound or wait
 
   void handle(schema::Envelope::Reader message, Turn& turn) override;
 
@@ -140,10 +140,10 @@ class ClusterClient final : public AskingClient {
 
   const SchedulerFacts facts_;
   const std::vector<std::string> nodes_;
-  Dice groupDice_;                 // so that other wishes are the same without groups
+  Dice groupDice_;  // so that other wishes are the same without groups
   std::vector<Door> doors_;
-  std::size_t at_ = 0;             // the door, on whose loop act() runs
-  std::size_t toFree_ = 0;         // nodes that are not uncordoned yet
+  std::size_t at_ = 0;      // the door, on whose loop act() runs
+  std::size_t toFree_ = 0;  // nodes that are not uncordoned yet
   std::uint64_t tasks_ = 0;
 };
 

@@ -7,12 +7,12 @@
 namespace qgpu::sim {
 namespace {
 
-constexpr Nanos kDelayMin = micros(30);        // longer than any turn
+constexpr Nanos kDelayMin = micros(30);  // longer than any turn
 constexpr LinksLimits kLinks;
 constexpr SchedulerLinkTimes kTimes;
-constexpr Nanos kLook = kTimes.silence / 4;    // as scheduler_link.cc
-constexpr Nanos kToldMax = seconds(30);        // until an end hears that its connection broke
-constexpr Nanos kUnseated = millis(100);       // a look whether the seat is held again
+constexpr Nanos kLook = kTimes.silence / 4;  // as scheduler_link.cc
+constexpr Nanos kToldMax = seconds(30);      // until an end hears that its connection broke
+constexpr Nanos kUnseated = millis(100);     // a look whether the seat is held again
 constexpr std::uint64_t kRepeatedPercent = 15;
 
 schema::FromMember::Reader fromMember(const Words& words) {
@@ -278,9 +278,12 @@ bool Net::toNode(std::size_t node, const Item& item) {
   for (int times = 0; single() && away && times < 2; ++times) end.round->failed("");
   return nodes_[node]->host.send(end.link, end.member, [&](schema::Envelope::Builder envelope) {
     switch (item.kind) {
-      case Item::Kind::Words: return envelope.setToMember(toMember(item.words));
-      case Item::Kind::Up: return envelope.setLinkUp();
-      case Item::Kind::Fin: return envelope.setLinkDown(item.why);
+      case Item::Kind::Words:
+        return envelope.setToMember(toMember(item.words));
+      case Item::Kind::Up:
+        return envelope.setLinkUp();
+      case Item::Kind::Fin:
+        return envelope.setLinkDown(item.why);
     }
   }) == SendResult::Sent;
 }

@@ -26,7 +26,7 @@
 
 namespace qgpu::sim {
 
-enum class Way : std::uint8_t { Up, Down };   // to the scheduler, to the node
+enum class Way : std::uint8_t { Up, Down };  // to the scheduler, to the node
 
 // What a world knows of its schedulers, by number.
 struct SchedulerFacts {
@@ -69,16 +69,16 @@ class Net {
   struct Item {
     enum class Kind : std::uint8_t { Words, Up, Fin };
     Kind kind = Kind::Words;
-    Words words;                // of FromMember or ToMember
-    Nanos at{0};                // of the world, not before
+    Words words;  // of FromMember or ToMember
+    Nanos at{0};  // of the world, not before
     std::string why;
-    bool local = false;         // known at this end, whatever the network does
+    bool local = false;  // known at this end, whatever the network does
   };
   struct Direction {
-    std::deque<Item> queue;     // in flight, arrived or held back
-    bool ended = false;         // a Fin is in the queue, or was
-    bool open = true;           // the receiver still takes what comes
-    bool retry = false;         // a timer is set, since its mailbox was full
+    std::deque<Item> queue;  // in flight, arrived or held back
+    bool ended = false;      // a Fin is in the queue, or was
+    bool open = true;        // the receiver still takes what comes
+    bool retry = false;      // a timer is set, since its mailbox was full
     Nanos heard{0};
     Nanos last{0};
   };
@@ -92,19 +92,19 @@ class Net {
   struct SchedulerState {
     Site* site = nullptr;
     std::unique_ptr<Actor> actor;
-    ActorId links{};            // nobody: none acts here
+    ActorId links{};  // nobody: none acts here
     ActorId scheduler{};
     std::uint32_t life = 0;
-    std::vector<std::array<bool, 2>> blocked;   // by node and way
+    std::vector<std::array<bool, 2>> blocked;  // by node and way
   };
   struct NodeState {
     std::unique_ptr<Actor> actor;
     std::optional<AddressRound> round;
-    ActorId link{};             // nobody: no manager runs
+    ActorId link{};  // nobody: no manager runs
     ActorId member{};
     std::uint32_t life = 0;
-    std::uint32_t connection = 0;   // in use, by its number; 0: none
-    bool closing = false;       // it ends it; what is said goes nowhere
+    std::uint32_t connection = 0;  // in use, by its number; 0: none
+    bool closing = false;          // it ends it; what is said goes nowhere
   };
   class LinksEnd final : public Actor {
    public:

@@ -37,30 +37,18 @@ const OptionTable<ClusterOptions, ClusterFaultName>& words() {
 
 const std::vector<ClusterFaultName>& clusterFaultNames() {
   static const std::vector<ClusterFaultName> all = {
-      {ClusterFault::NodeCrash, "node-crash"},
-      {ClusterFault::SchedulerCrash, "scheduler-crash"},
-      {ClusterFault::PowerLoss, "power-loss"},
-      {ClusterFault::NodeLoss, "node-loss"},
-      {ClusterFault::DiskFull, "disk-full"},
-      {ClusterFault::DiskErrors, "disk-errors"},
-      {ClusterFault::SyncFails, "sync-fails"},
-      {ClusterFault::SlowDisk, "slow-disk"},
-      {ClusterFault::Stalls, "stalls"},
-      {ClusterFault::Cuts, "cuts"},
-      {ClusterFault::Partitions, "partitions"},
-      {ClusterFault::OneWay, "one-way"},
-      {ClusterFault::Delays, "delays"},
-      {ClusterFault::Duplicates, "duplicates"},
-      {ClusterFault::Operators, "operators"},
-      {ClusterFault::Forwards, "forwards"},
-      {ClusterFault::Endings, "endings"},
-      {ClusterFault::SmallMailboxes, "small-mailboxes"},
-      {ClusterFault::Pauses, "pauses"},
-      {ClusterFault::EtcdCuts, "etcd-cuts"},
-      {ClusterFault::EtcdCalls, "etcd-calls"},
-      {ClusterFault::EtcdDown, "etcd-down"},
-      {ClusterFault::EtcdFull, "etcd-full"},
-      {ClusterFault::EtcdSlow, "etcd-slow"},
+      {ClusterFault::NodeCrash, "node-crash"},  {ClusterFault::SchedulerCrash, "scheduler-crash"},
+      {ClusterFault::PowerLoss, "power-loss"},  {ClusterFault::NodeLoss, "node-loss"},
+      {ClusterFault::DiskFull, "disk-full"},    {ClusterFault::DiskErrors, "disk-errors"},
+      {ClusterFault::SyncFails, "sync-fails"},  {ClusterFault::SlowDisk, "slow-disk"},
+      {ClusterFault::Stalls, "stalls"},         {ClusterFault::Cuts, "cuts"},
+      {ClusterFault::Partitions, "partitions"}, {ClusterFault::OneWay, "one-way"},
+      {ClusterFault::Delays, "delays"},         {ClusterFault::Duplicates, "duplicates"},
+      {ClusterFault::Operators, "operators"},   {ClusterFault::Forwards, "forwards"},
+      {ClusterFault::Endings, "endings"},       {ClusterFault::SmallMailboxes, "small-mailboxes"},
+      {ClusterFault::Pauses, "pauses"},         {ClusterFault::EtcdCuts, "etcd-cuts"},
+      {ClusterFault::EtcdCalls, "etcd-calls"},  {ClusterFault::EtcdDown, "etcd-down"},
+      {ClusterFault::EtcdFull, "etcd-full"},    {ClusterFault::EtcdSlow, "etcd-slow"},
   };
   return all;
 }
@@ -108,8 +96,12 @@ ClusterOptions ClusterOptions::draw(std::uint64_t seed) {
   return o;
 }
 
-std::string ClusterOptions::text() const { return words().text(*this); }
+std::string ClusterOptions::text() const {
+  return words().text(*this);
+}
 
-Status ClusterOptions::set(const std::string& assignment) { return words().set(*this, assignment); }
+Status ClusterOptions::set(const std::string& assignment) {
+  return words().set(*this, assignment);
+}
 
 }  // namespace qgpu::sim

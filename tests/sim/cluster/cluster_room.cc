@@ -5,9 +5,9 @@
 namespace qgpu::sim {
 namespace {
 
-constexpr Nanos kStepMax = millis(2);          // until somebody here answers
-constexpr std::uint64_t kUsedPercent = 40;     // of tasks, that get a process
-constexpr std::uint64_t kLeavesPercent = 50;   // of processes, before anybody ends them
+constexpr Nanos kStepMax = millis(2);         // until somebody here answers
+constexpr std::uint64_t kUsedPercent = 40;    // of tasks, that get a process
+constexpr std::uint64_t kLeavesPercent = 50;  // of processes, before anybody ends them
 
 }  // namespace
 
@@ -139,9 +139,8 @@ void RoomDouble::live(schema::TaskKnown::Reader known) {
   if (known.getOwnerPid() == 0 || !options_.has(ClusterFault::Endings)) return;
   later(seconds(1), seconds(60), [this, task] {
     if (calm_) return;
-    say(peers_.attach, [task](schema::Envelope::Builder envelope) {
-      envelope.initOwnerGone().setTask(task);
-    });
+    say(peers_.attach,
+        [task](schema::Envelope::Builder envelope) { envelope.initOwnerGone().setTask(task); });
   });
 }
 

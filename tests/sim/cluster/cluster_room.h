@@ -59,8 +59,8 @@ class RoomDouble final : public Actor {
   NodePeers peers_;
   bool calm_ = false;
   bool armed_ = false;
-  std::vector<std::uint64_t> slots_;              // the task of each; 0: none
-  std::map<std::uint64_t, RoomTask> held_;            // by task
+  std::vector<std::uint64_t> slots_;        // the task of each; 0: none
+  std::map<std::uint64_t, RoomTask> held_;  // by task
   std::vector<std::set<std::uint64_t>> cards_;
   std::deque<Said> waiting_;
 };

@@ -17,12 +17,14 @@ Tap::Tap(Verdict& verdict, ClusterCheck& check, StorageCheck& storage, Of of, st
 
 void Tap::boot(const Boot& boot, Addresses addresses, Nanos now) {
   at_ = addresses;
-  line(now - offset_, "--- life " + std::to_string(boot.life) + ", rows " +
-                          std::to_string(boot.rows.size()));
+  line(now - offset_,
+       "--- life " + std::to_string(boot.life) + ", rows " + std::to_string(boot.rows.size()));
   mail_.onBoot(boot, now);
   storage_.onBoot(boot, now);
-  if (isNode()) check_.nodeBoot(number_, boot);
-  else check_.schedulerBoot(number_, boot);
+  if (isNode())
+    check_.nodeBoot(number_, boot);
+  else
+    check_.schedulerBoot(number_, boot);
 }
 
 void Tap::onPhase(Phase phase, Nanos now) {
@@ -34,15 +36,19 @@ void Tap::onEnd(Ending ending, Nanos now) {
   line(now - offset_, "--- ends");
   mail_.onEnd(ending, now);
   if (stores()) storage_.onEnd(ending, now);
-  if (isNode()) check_.nodeEnd(number_);
-  else check_.schedulerEnd(number_);
+  if (isNode())
+    check_.nodeEnd(number_);
+  else
+    check_.schedulerEnd(number_);
 }
 
 void Tap::onSent(const Carried& message, Nanos now) {
   mail_.onSent(message, now);
   if (stores()) storage_.onSent(message, now);
-  if (isNode()) sentOnNode(message, now - offset_);
-  else sentAtScheduler(message, now - offset_);
+  if (isNode())
+    sentOnNode(message, now - offset_);
+  else
+    sentAtScheduler(message, now - offset_);
 }
 
 void Tap::sentOnNode(const Carried& message, Nanos now) {
@@ -98,8 +104,10 @@ void Tap::onAppended(std::uint64_t batch, ActorId self, const std::vector<Stored
     }
     line(now - offset_, text);
   }
-  if (isNode()) check_.nodeAppended(number_, batch, rows, now - offset_);
-  else if (stores()) check_.schedulerAppended(batch, rows, now - offset_);
+  if (isNode())
+    check_.nodeAppended(number_, batch, rows, now - offset_);
+  else if (stores())
+    check_.schedulerAppended(batch, rows, now - offset_);
 }
 
 void Tap::onAnswered(std::uint64_t batch, const Status& status, Nanos now) {
@@ -111,8 +119,9 @@ void Tap::onAnswered(std::uint64_t batch, const Status& status, Nanos now) {
   if (isNode()) return check_.nodeAnswered(number_, batch, status.ok());
   if (stores()) return check_.schedulerAnswered(batch, status.ok());
   if (!status.ok() || batch <= followed_) return;
-  verdict_.violated("C1", "a scheduler that another one followed is told that it has changed the "
-                          "store, and that one did not find it");
+  verdict_.violated("C1",
+                    "a scheduler that another one followed is told that it has changed the "
+                    "store, and that one did not find it");
 }
 
 std::string Tap::who(ActorId id) const {

@@ -19,9 +19,9 @@ namespace qgpu::sim {
 class Tap final : public Watch {
  public:
   struct Addresses {
-    ActorId actor{};      // the node or the scheduler
-    ActorId link{};       // its end of the network
-    ActorId member{};     // on a node
+    ActorId actor{};   // the node or the scheduler
+    ActorId link{};    // its end of the network
+    ActorId member{};  // on a node
   };
   using NodeOf = std::function<std::optional<std::size_t>(std::uint32_t link)>;
 
@@ -35,7 +35,7 @@ class Tap final : public Watch {
   // Another scheduler acts from now on.
   void followed() { followed_ = std::max(followed_, storage_.lastFound()); }
   void trace(bool on) { trace_ = on; }
-  void stall(Nanos until) {   // on its machine's clock
+  void stall(Nanos until) {  // on its machine's clock
     if (stores()) storage_.onStall(until);
   }
 
@@ -66,7 +66,7 @@ class Tap final : public Watch {
   const Nanos offset_;
   const NodeOf nodeOf_;
   MailCheck mail_;
-  std::uint64_t followed_ = 0;       // the last one that its follower found
+  std::uint64_t followed_ = 0;  // the last one that its follower found
   Addresses at_;
   bool trace_ = false;
 };

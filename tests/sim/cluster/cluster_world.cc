@@ -27,20 +27,20 @@ namespace {
 
 constexpr Nanos kBootMin = millis(1);
 constexpr Nanos kBootMax = seconds(2);
-constexpr Nanos kAwayMax = seconds(60);           // of a machine that is lost
-constexpr Nanos kWhileMin = millis(50);           // of a fault that passes
+constexpr Nanos kAwayMax = seconds(60);  // of a machine that is lost
+constexpr Nanos kWhileMin = millis(50);  // of a fault that passes
 constexpr Nanos kWhileMax = seconds(40);
 constexpr Nanos kConvergence = seconds(30);
-constexpr Nanos kPatience = seconds(5);           // a difference that lasts is one
+constexpr Nanos kPatience = seconds(5);  // a difference that lasts is one
 constexpr Nanos kRestIn = seconds(150);
 constexpr Nanos kStill = seconds(8);
 constexpr std::uint64_t kCalmEvents = 120'000;
 constexpr std::uint64_t kCpuMilli = 8'000;
-constexpr std::uint64_t kSeatEvents = 3'000;      // looks at a seat are many, and cheap
-constexpr Nanos kPosted = micros(20);             // from a thread to the loop
-constexpr Nanos kHeardMin = micros(50);           // from an end to who watched for it
+constexpr std::uint64_t kSeatEvents = 3'000;  // looks at a seat are many, and cheap
+constexpr Nanos kPosted = micros(20);         // from a thread to the loop
+constexpr Nanos kHeardMin = micros(50);       // from an end to who watched for it
 constexpr Nanos kHeardMax = millis(300);
-constexpr Nanos kSeatCalls = millis(50);          // less than a scheduler waits between two looks
+constexpr Nanos kSeatCalls = millis(50);  // less than a scheduler waits between two looks
 constexpr const char* kPrefix = SimEtcd::kPrefix;
 
 // A process, on its machine or between two lives. It ends in the reverse order of its members.
@@ -52,10 +52,10 @@ struct NodeLife {
 };
 struct SchedulerLife {
   std::string identity;
-  std::unique_ptr<SeatRounds> seat;            // where several share an etcd; ...
-  std::string other;                           // ... and whom it saw acting
-  std::vector<StoredRow> early;                // a planted bug: what it read while it stood by
-  std::unique_ptr<SimJournal> journal;         // these once it acts
+  std::unique_ptr<SeatRounds> seat;     // where several share an etcd; ...
+  std::string other;                    // ... and whom it saw acting
+  std::vector<StoredRow> early;         // a planted bug: what it read while it stood by
+  std::unique_ptr<SimJournal> journal;  // these once it acts
   qgpu::testing::MemoryRecording recording;
   std::optional<Recorder> recorder;
   std::unique_ptr<SchedulerActor> scheduler;
@@ -79,19 +79,19 @@ class ClusterWorld::Parts final : public Verdict {
     std::string name;
     std::uint32_t cards = 1;
     bool mixed = true;
-    std::unique_ptr<StorageCheck> storage;      // of a node
+    std::unique_ptr<StorageCheck> storage;  // of a node
     std::unique_ptr<Tap> tap;
     std::unique_ptr<Site> site;
-    std::unique_ptr<NodeLife> node;             // of a node
+    std::unique_ptr<NodeLife> node;  // of a node
     std::unique_ptr<NodeClient> client;
-    std::unique_ptr<SchedulerLife> scheduler;   // of a scheduler
-    std::unique_ptr<EtcdWay> ways[2];           // to etcd, of its seat and of its store
+    std::unique_ptr<SchedulerLife> scheduler;  // of a scheduler
+    std::unique_ptr<EtcdWay> ways[2];          // to etcd, of its seat and of its store
     std::uint32_t lives = 0;
     bool slowDisk = false;
     bool booting = false;
-    std::optional<Ending> ending;               // asked for, after this step
-    Nanos away{0};                              // it boots no earlier
-    std::uint32_t boots = 0;                    // orders to boot; a later one counts
+    std::optional<Ending> ending;  // asked for, after this step
+    Nanos away{0};                 // it boots no earlier
+    std::uint32_t boots = 0;       // orders to boot; a later one counts
 
     bool runs() const { return node != nullptr || scheduler != nullptr; }
     bool acts() const { return scheduler != nullptr && scheduler->scheduler != nullptr; }
@@ -158,12 +158,12 @@ class ClusterWorld::Parts final : public Verdict {
   SeededTokens tokens_;
   bool trace_ = false;
   Watch nobody_;
-  std::vector<Machine> machines_;             // nodes, and the schedulers last
+  std::vector<Machine> machines_;  // nodes, and the schedulers last
   std::unique_ptr<ClusterCheck> check_;
-  std::unique_ptr<StorageCheck> sharedStorage_;   // of all schedulers
+  std::unique_ptr<StorageCheck> sharedStorage_;  // of all schedulers
   SimEtcd etcd_;
-  std::vector<StoredRow> loaded_;             // by who acted last
-  std::unique_ptr<Host> fate_;                // when faults strike; its clock is the world's
+  std::vector<StoredRow> loaded_;  // by who acted last
+  std::unique_ptr<Host> fate_;     // when faults strike; its clock is the world's
   std::unique_ptr<Net> net_;
   std::unique_ptr<ClusterClient> client_;
   std::vector<ClusterFault> mine_;
@@ -193,8 +193,7 @@ ClusterWorld::Parts::Parts(const ClusterOptions& options, std::uint64_t traceFro
                              [this](std::size_t i) { return holds(nodes() + i); }};
   net_ = std::make_unique<Net>(options_, schedulers, nodeSites, facts, Dice(dice_.word()),
                                [this](const std::string& text) { say(text); });
-  client_ = std::make_unique<ClusterClient>(schedulers, facts, options_, names,
-                                            Dice(dice_.word()));
+  client_ = std::make_unique<ClusterClient>(schedulers, facts, options_, names, Dice(dice_.word()));
   for (std::size_t i = 0; i < nodes(); ++i) {
     machines_[i].client = std::make_unique<NodeClient>(*machines_[i].site, options_,
                                                        machines_[i].cards, Dice(dice_.word()));
@@ -221,8 +220,9 @@ void ClusterWorld::Parts::makeMachines() {
   machines_.resize(nodes() + options_.schedulers);
   for (std::size_t i = 0; i < machines_.size(); ++i) {
     Machine& machine = machines_[i];
-    machine.name = isNode(i) ? "n" + std::to_string(i)
-                   : several() ? "s" + std::to_string(i - nodes()) : "scheduler";
+    machine.name = isNode(i)   ? "n" + std::to_string(i)
+                   : several() ? "s" + std::to_string(i - nodes())
+                               : "scheduler";
     machine.cards = static_cast<std::uint32_t>(
         dice_.between(std::int64_t{1}, std::max<std::int64_t>(1, options_.cards)));
     machine.mixed = dice_.percent(options_.mixedPercent);
@@ -241,10 +241,10 @@ void ClusterWorld::Parts::makeMachines() {
     const Nanos offset = dice_.magnitude(millis(1), seconds(1'000'000));
     if (isNode(i)) machine.storage = std::make_unique<StorageCheck>(*this);
     StorageCheck& storage = isNode(i) ? *machine.storage : *sharedStorage_;
-    machine.tap = std::make_unique<Tap>(
-        *this, *check_, storage, isNode(i) ? Tap::Of::Node : Tap::Of::Scheduler,
-        isNode(i) ? i : i - nodes(), offset,
-        [this](std::uint32_t link) { return net_->nodeOf(link); });
+    machine.tap = std::make_unique<Tap>(*this, *check_, storage,
+                                        isNode(i) ? Tap::Of::Node : Tap::Of::Scheduler,
+                                        isNode(i) ? i : i - nodes(), offset,
+                                        [this](std::uint32_t link) { return net_->nodeOf(link); });
     HostOptions host;
     host.seed = dice_.word();
     host.mailboxMax = options_.mailboxMax;
@@ -292,10 +292,9 @@ void ClusterWorld::Parts::boot(std::size_t index) {
   if (!isNode(index) && options_.etcd) return standBy(index);
   JournalLimits limits;
   limits.snapshotRows = options_.snapshotRows;
-  auto journal = SimJournal::open(machine.site->host, machine.site->disk, Dice(dice_.word()),
-                                  limits, [this, index](const std::string&) {
-                                    machines_[index].ending = Ending::Crash;
-                                  });
+  auto journal = SimJournal::open(
+      machine.site->host, machine.site->disk, Dice(dice_.word()), limits,
+      [this, index](const std::string&) { machines_[index].ending = Ending::Crash; });
   if (!journal) {
     say(machine.name + " does not start: " + journal.error().message);
     machine.site->disk.restart();
@@ -430,9 +429,7 @@ void ClusterWorld::Parts::standBy(std::size_t index) {
   Host& host = machine.site->host;
   life.seat = std::make_unique<SeatRounds>(
       machine.ways[0]->kv(), std::move(options),
-      [&host](std::function<void()> work) {
-        host.after(Scope::Manager, kPosted, std::move(work));
-      },
+      [&host](std::function<void()> work) { host.after(Scope::Manager, kPosted, std::move(work)); },
       std::move(calls));
   seatRound(index);
 }
@@ -458,10 +455,9 @@ void ClusterWorld::Parts::onSeated(std::size_t index, const KvCondition& guard) 
   Machine& machine = machines_[index];
   JournalLimits limits;
   limits.snapshotRows = options_.snapshotRows;
-  auto journal = SimJournal::open(machine.site->host, machine.ways[1]->kv(), kPrefix, guard,
-                                  Dice(dice_.word()), limits, [this, index](const std::string&) {
-                                    machines_[index].ending = Ending::Crash;
-                                  });
+  auto journal = SimJournal::open(
+      machine.site->host, machine.ways[1]->kv(), kPrefix, guard, Dice(dice_.word()), limits,
+      [this, index](const std::string&) { machines_[index].ending = Ending::Crash; });
   if (!journal) {
     say(machine.name + " does not act: " + journal.error().message);
     if (journal.error().code == ErrorCode::Corrupt) {
@@ -507,7 +503,7 @@ void ClusterWorld::Parts::end(std::size_t index, Ending ending) {
   Machine& machine = machines_[index];
   if (!machine.runs()) return;
   say(machine.name + (ending == Ending::Stop ? " stops" : " dies"));
-  SimJournal* const journal = journalOf(machine);   // of who stands by there is none
+  SimJournal* const journal = journalOf(machine);  // of who stands by there is none
   if (journal != nullptr) machine.tap->onEnd(ending, machine.site->host.now());
   if (ending == Ending::Stop) {
     if (journal != nullptr) journal->close();
@@ -517,8 +513,10 @@ void ClusterWorld::Parts::end(std::size_t index, Ending ending) {
   replay(machine);
   endLife(index, ending == Ending::PowerLoss);
   if (ending == Ending::Crash && several() && !identity.empty()) heardEnd(index, identity);
-  if (ending == Ending::PowerLoss) machine.site->disk.powerCut(dice_.word());
-  else machine.site->disk.restart();
+  if (ending == Ending::PowerLoss)
+    machine.site->disk.powerCut(dice_.word());
+  else
+    machine.site->disk.restart();
   const Nanos away = std::max(Nanos(0), machine.away - machine.site->now());
   bootLater(index, away + dice_.magnitude(kBootMin, kBootMax));
 }
@@ -588,13 +586,17 @@ void ClusterWorld::Parts::strike() {
   const std::size_t node = anyNode();
   const std::size_t any = dice_.below(machines_.size());
   switch (fault) {
-    case ClusterFault::NodeCrash: return end(node, Ending::Crash);
-    case ClusterFault::SchedulerCrash: return end(anyScheduler(), Ending::Crash);
-    case ClusterFault::PowerLoss: return end(any, Ending::PowerLoss);
+    case ClusterFault::NodeCrash:
+      return end(node, Ending::Crash);
+    case ClusterFault::SchedulerCrash:
+      return end(anyScheduler(), Ending::Crash);
+    case ClusterFault::PowerLoss:
+      return end(any, Ending::PowerLoss);
     case ClusterFault::NodeLoss:
       machines_[node].away = now_ + dice_.between(seconds(1), kAwayMax);
       return end(node, Ending::PowerLoss);
-    case ClusterFault::Stalls: return strikeStall(any, dice_.magnitude(millis(10), seconds(40)));
+    case ClusterFault::Stalls:
+      return strikeStall(any, dice_.magnitude(millis(10), seconds(40)));
     case ClusterFault::Pauses: {
       const Machine* machine = acting();
       if (machine == nullptr) return;
@@ -603,13 +605,16 @@ void ClusterWorld::Parts::strike() {
     }
     case ClusterFault::Cuts:
     case ClusterFault::Partitions:
-    case ClusterFault::OneWay: return strikeNet(fault);
+    case ClusterFault::OneWay:
+      return strikeNet(fault);
     case ClusterFault::EtcdCuts:
     case ClusterFault::EtcdCalls:
     case ClusterFault::EtcdDown:
     case ClusterFault::EtcdFull:
-    case ClusterFault::EtcdSlow: return strikeEtcd(fault);
-    default: return strikeDisk(machines_[any], fault);
+    case ClusterFault::EtcdSlow:
+      return strikeEtcd(fault);
+    default:
+      return strikeDisk(machines_[any], fault);
   }
 }
 
@@ -622,8 +627,10 @@ void ClusterWorld::Parts::strikeStall(std::size_t index, Nanos time) {
   if (options_.etcd && !isNode(index)) time += dice_.magnitude(micros(1), millis(100));
   host.stall(Home::Card, host.now() + time);
   machine.tap->stall(host.now() + time);
-  if (isNode(index)) check_->nodeStalls(index, now_ + time);
-  else check_->schedulerStalls(now_ + time);
+  if (isNode(index))
+    check_->nodeStalls(index, now_ + time);
+  else
+    check_->schedulerStalls(now_ + time);
 }
 
 void ClusterWorld::Parts::strikeEtcd(ClusterFault fault) {
@@ -641,8 +648,10 @@ void ClusterWorld::Parts::strikeEtcd(ClusterFault fault) {
       const auto share = static_cast<std::uint32_t>(dice_.between(10, 70));
       return passing([this, share](bool on) { etcd_.loses = on ? share : 0; });
     }
-    case ClusterFault::EtcdDown: return passing([this](bool on) { etcd_.down(on, now_); });
-    case ClusterFault::EtcdFull: return passing([this](bool on) { etcd_.full = on; });
+    case ClusterFault::EtcdDown:
+      return passing([this](bool on) { etcd_.down(on, now_); });
+    case ClusterFault::EtcdFull:
+      return passing([this](bool on) { etcd_.full = on; });
     default:
       return passing([this](bool on) {
         etcd_.slow = on;
@@ -660,7 +669,8 @@ void ClusterWorld::Parts::strikeDisk(Machine& machine, ClusterFault fault) {
     case ClusterFault::DiskErrors:
       return disk.fail(dice_.percent(70) ? MemoryDisk::Op::Write : MemoryDisk::Op::Read,
                        1 + dice_.below(20));
-    case ClusterFault::SyncFails: return disk.fail(MemoryDisk::Op::Sync, 1);
+    case ClusterFault::SyncFails:
+      return disk.fail(MemoryDisk::Op::Sync, 1);
     default:
       return passing([this, &machine](bool on) {
         machine.slowDisk = on;
@@ -678,7 +688,7 @@ void ClusterWorld::Parts::strikeNet(ClusterFault fault) {
   }
   const bool both = fault == ClusterFault::Partitions;
   const Way way = dice_.percent(50) ? Way::Up : Way::Down;
-  const bool one = several() && dice_.percent(50);   // or all schedulers
+  const bool one = several() && dice_.percent(50);  // or all schedulers
   const std::size_t from = one ? anyScheduler() - nodes() : 0;
   const std::size_t to = one ? from + 1 : options_.schedulers;
   passing([this, cutOff, both, way, from, to](bool on) {
@@ -740,9 +750,9 @@ bool ClusterWorld::Parts::until(const char* what, Nanos within, Done&& done) {
   while (!failure_ && !done()) {
     if (events_ <= eventsMax_ && step(deadline)) continue;
     if (failure_) return false;
-    const std::string why = events_ > eventsMax_ ? "still busy after many events"
-                                                 : "not within " +
-                                                       std::to_string(within / seconds(1)) + " s";
+    const std::string why = events_ > eventsMax_
+                                ? "still busy after many events"
+                                : "not within " + std::to_string(within / seconds(1)) + " s";
     fail(Failing::Liveness, "rest", std::string(what) + ": " + why + "; " + state());
   }
   return !failure_;
@@ -752,9 +762,12 @@ std::string ClusterWorld::Parts::state() {
   std::string text = "the client waits for " + client_->waitsFor();
   for (Machine& machine : machines_) {
     text += "; " + machine.name;
-    if (!machine.runs()) text += " does not run";
-    else if (journalOf(machine) == nullptr) text += " stands by";
-    else if (journalOf(machine)->busy()) text += " stores";
+    if (!machine.runs())
+      text += " does not run";
+    else if (journalOf(machine) == nullptr)
+      text += " stands by";
+    else if (journalOf(machine)->busy())
+      text += " stores";
     if (machine.client != nullptr && !machine.client->satisfied()) text += " owes answers";
     if (machine.client != nullptr && machine.client->hasTasks()) text += " has wishes";
     if (machine.node == nullptr) continue;
@@ -908,9 +921,8 @@ void ClusterWorld::Parts::restart() {
   }
   const std::size_t node = anyNode();
   if (dice_.percent(50)) end(node, ending());
-  if (!until("processes start again", kRestIn, [&] {
-        return acting() != nullptr && machines_[node].runs();
-      })) {
+  if (!until("processes start again", kRestIn,
+             [&] { return acting() != nullptr && machines_[node].runs(); })) {
     return;
   }
   if (restsFor(kStill)) judgeRest();
@@ -959,6 +971,8 @@ ClusterWorld::ClusterWorld(const ClusterOptions& options, std::uint64_t traceFro
 
 ClusterWorld::~ClusterWorld() = default;
 
-Outcome ClusterWorld::run() { return parts_->run(); }
+Outcome ClusterWorld::run() {
+  return parts_->run();
+}
 
 }  // namespace qgpu::sim

@@ -7,7 +7,7 @@ namespace {
 
 constexpr Nanos kCallMin = micros(200);
 constexpr Nanos kCallMax = millis(30);
-constexpr Nanos kLimit = seconds(1);       // for an answer, as EtcdOptions::callLimit
+constexpr Nanos kLimit = seconds(1);  // for an answer, as EtcdOptions::callLimit
 constexpr Nanos kSlowMax = seconds(3);
 constexpr Nanos kLateMax = seconds(40);
 

@@ -16,7 +16,7 @@ class SimEtcd {
   static constexpr const char* kPrefix = "/qgpu/";
 
   // --- faults ---
-  std::uint32_t loses = 0;   // percent of the calls
+  std::uint32_t loses = 0;  // percent of the calls
   bool full = false;
   bool slow = false;
   void down(bool on, Nanos now);

@@ -14,8 +14,8 @@
 namespace qgpu::sim {
 
 struct RunDir {
-  std::vector<AttachedEntry> attached;          // in the order in which they came
-  std::map<std::uint64_t, StoredRow> records;   // by task: its row as committed
+  std::vector<AttachedEntry> attached;         // in the order in which they came
+  std::map<std::uint64_t, StoredRow> records;  // by task: its row as committed
 
   void add(const AttachedEntry& entry) { attached.push_back(entry); }
   void remove(const AttachedEntry& entry);

@@ -5,7 +5,7 @@
 namespace qgpu::sim {
 namespace {
 
-constexpr std::uint32_t kPidsEach = 4;   // of a process and its driver threads
+constexpr std::uint32_t kPidsEach = 4;  // of a process and its driver threads
 
 }  // namespace
 
@@ -20,7 +20,7 @@ void Tenants::bound(const TenantSpec& spec) {
   entry->second = std::make_unique<Task>();
   Task& task = *entry->second;
   task.spec = spec;
-  if (!calm_ && dice_.percent(3)) return;   // nobody ever comes
+  if (!calm_ && dice_.percent(3)) return;  // nobody ever comes
   const std::uint64_t many = dice_.below(10);
   const std::int64_t count = many < 6 ? 1 : many < 8 ? 2 : dice_.between(3, 4);
   if (dice_.percent(40)) task.restarts = static_cast<std::uint32_t>(dice_.between(1, 3));
@@ -75,9 +75,8 @@ std::string Tenants::waitsFor() const {
 }
 
 bool Tenants::isLeftOff() const {
-  return std::any_of(programs_.begin(), programs_.end(), [](const auto& program) {
-    return program->lives() && program->isLeftOff();
-  });
+  return std::any_of(programs_.begin(), programs_.end(),
+                     [](const auto& program) { return program->lives() && program->isLeftOff(); });
 }
 
 // --- the machine ---

@@ -34,8 +34,8 @@ struct TenantSpec {
 
 class Tenants final : public Machine {
  public:
-  static constexpr std::uint32_t kFirstPid = 1'000;   // of tenants' processes
-  static constexpr std::uint32_t kPidsMax = 90'000;   // below those of owners
+  static constexpr std::uint32_t kFirstPid = 1'000;  // of tenants' processes
+  static constexpr std::uint32_t kPidsMax = 90'000;  // below those of owners
 
   // `options` and `watch` outlive them.
   Tenants(Host& host, Watch& watch, const Options& options, Dice dice);
@@ -58,9 +58,9 @@ class Tenants final : public Machine {
   void rest() { resting_ = true; }
   // No process is left, not even one whose memory is not torn down yet.
   bool quiet() const { return left_ == 0; }
-  bool isLeftOff() const;   // a task has its turn, and channels of it are off the card
+  bool isLeftOff() const;  // a task has its turn, and channels of it are off the card
   std::uint32_t processes() const { return left_; }
-  std::uint64_t kernels() const { return kernels_; }   // that ran
+  std::uint64_t kernels() const { return kernels_; }  // that ran
   std::uint64_t attaches() const { return attaches_; }
   // Who is left, for a person.
   std::string waitsFor() const;
@@ -82,12 +82,12 @@ class Tenants final : public Machine {
   struct Task {
     TenantSpec spec;
     GuestPages pages;
-    std::uint32_t restarts = 0;   // processes that may still come after one has ended
-    bool over = false;            // the manager knows it no more
+    std::uint32_t restarts = 0;  // processes that may still come after one has ended
+    bool over = false;           // the manager knows it no more
   };
 
   void start(Task& task);
-  void ended(Program& program);   // its memory is torn down
+  void ended(Program& program);  // its memory is torn down
   Program* find(std::uint32_t pid) const;
 
   Host& host_;
@@ -96,7 +96,7 @@ class Tenants final : public Machine {
   Dice dice_;
   SimAttach* attach_ = nullptr;
   std::map<std::uint64_t, std::unique_ptr<Task>> tasks_;
-  std::vector<std::unique_ptr<Program>> programs_;   // by pid - kFirstPid; stay until the end
+  std::vector<std::unique_ptr<Program>> programs_;  // by pid - kFirstPid; stay until the end
   std::set<std::uint32_t> deadOwners_;
   std::uint32_t left_ = 0;
   std::uint64_t lastSerial_ = 0;

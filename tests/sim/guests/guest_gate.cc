@@ -8,15 +8,17 @@ namespace {
 
 constexpr std::uint32_t kFastMask = QGPU_GATE_OPEN | QGPU_GATE_NOTIFY | QGPU_GATE_CONTENDED;
 constexpr Nanos kStampEvery = micros(50);
-constexpr Nanos kCoarse = millis(4);            // CLOCK_MONOTONIC_COARSE of a 250 Hz kernel
-constexpr Nanos kGateWait = millis(100);        // a wake that got lost costs this much
+constexpr Nanos kCoarse = millis(4);      // CLOCK_MONOTONIC_COARSE of a 250 Hz kernel
+constexpr Nanos kGateWait = millis(100);  // a wake that got lost costs this much
 constexpr Nanos kWindowStuck = millis(10);
 constexpr Nanos kWindowTick = micros(250);
 constexpr int kTries = 3;
 
 }  // namespace
 
-std::uint32_t Program::gateWord() const { return load(gatePage().gate); }
+std::uint32_t Program::gateWord() const {
+  return load(gatePage().gate);
+}
 
 bool Program::passes(std::uint32_t gate) const {
   return (gate & QGPU_GATE_OPEN) != 0 || online_ || orphan_ || !obeys();
@@ -89,7 +91,7 @@ void Program::admit(std::uint32_t i) {
 // One look of a launch that could not pass at once.
 void Program::wait(std::uint32_t i) {
   Thread& thread = threads_[i];
-  if (thread.at == At::Gate) gate_->forget(*this, i);   // its wait ended by itself
+  if (thread.at == At::Gate) gate_->forget(*this, i);  // its wait ended by itself
   thread.at = At::Launching;
   const std::uint32_t gate = gateWord();
   if (load(gatePage().closed) != 0) {
@@ -135,7 +137,7 @@ void Program::admitAgain(std::uint32_t i) {
   }
   subtract(slot().admitted, 1);
   if (thread.cost != 0) subtract(slot().window_used_ns, thread.cost);
-  ring();   // the manager may have met this launch in flight for a moment
+  ring();  // the manager may have met this launch in flight for a moment
   thread.told = true;
   wait(i);
 }
@@ -216,7 +218,7 @@ void Program::pass(std::uint32_t i, std::uint64_t cost) {
   thread.inFlight++;
   if (thread.left != UINT32_MAX) thread.left--;
   tell(GuestNews::Kind::Submitted);
-  if (allFrozen() || stands()) tell(GuestNews::Kind::Frozen);   // what is late to go on
+  if (allFrozen() || stands()) tell(GuestNews::Kind::Frozen);  // what is late to go on
   runNext();
   goOn(i);
 }

@@ -1,7 +1,6 @@
 // The tie to the manager, as services/guest/gate/attach.cc keeps it.
-#include <fcntl.h>
-
 #include <algorithm>
+#include <fcntl.h>
 #include <utility>
 
 #include "tests/sim/guests/guest_program.h"
@@ -14,7 +13,7 @@ constexpr Nanos kMaxBackoff = millis(200);
 constexpr Nanos kMaxRefusedBackoff = seconds(5);
 constexpr Nanos kWelcomeWithin = seconds(1);
 constexpr Nanos kAttachWithin = seconds(5);
-constexpr std::uint32_t kFreezeSignal = 61;   // SIGRTMAX - 3
+constexpr std::uint32_t kFreezeSignal = 61;  // SIGRTMAX - 3
 
 }  // namespace
 
@@ -52,14 +51,14 @@ void Program::retryLater(Nanos most) {
 bool Program::answered(const SimWelcome& welcome) {
   if (helloSerial_ != welcome.serial || state_ == State::Gone) return false;
   helloSerial_ = 0;
-  if (over()) return true;   // a process that dies closes its files after its memory is gone
+  if (over()) return true;  // a process that dies closes its files after its memory is gone
   if (welcome.refused && state_ != State::Attached) {
     task_.over = true;
-    exitSoon(micros(100), millis(20));   // no device
+    exitSoon(micros(100), millis(20));  // no device
     return true;
   }
   if (welcome.refused) {
-    if (home_.calm_) exitSoon(seconds(1), seconds(3));   // it would try for ever
+    if (home_.calm_) exitSoon(seconds(1), seconds(3));  // it would try for ever
     retryLater(kMaxRefusedBackoff);
     return true;
   }
@@ -141,7 +140,7 @@ void Program::link() {
       tell(GuestNews::Kind::Orphaned);
       gate_->wake(INT32_MAX);
     } else if (connected_ && home_.attach_ != nullptr) {
-      home_.attach_->channelsOn(pid_);   // what was off is not
+      home_.attach_->channelsOn(pid_);  // what was off is not
     }
   }
   if (lost) putChannelsOn();

@@ -89,7 +89,8 @@ void Program::viceBegins() {
         woken(i);
       }
       return;
-    case Vice::Lies: return scribble();
+    case Vice::Lies:
+      return scribble();
     case Vice::Silent:
       tell(GuestNews::Kind::Silent);
       if (plan_.hangs) home_.host_.cancel(Scope::World, std::exchange(kernelTimer_, 0));
@@ -97,7 +98,8 @@ void Program::viceBegins() {
     case Vice::Storms:
       stormsLeft_ = static_cast<std::uint32_t>(dice_.between(20, 2'000));
       return storm();
-    default: return;
+    default:
+      return;
   }
 }
 
@@ -138,45 +140,74 @@ void Program::storm() {
 
 std::uint64_t Program::nonsense(std::uint64_t was) {
   switch (dice_.below(8)) {
-    case 0: return 0;
-    case 1: return ~0ull;
-    case 2: return dice_.word();
-    case 3: return ns(now()) + ns(seconds(3'600));
-    case 4: return was - dice_.below(5);
-    case 5: return was + dice_.below(5);
-    case 6: return was + QGPU_MAX_INFLIGHT + dice_.below(3);
-    default: return dice_.below(100);
+    case 0:
+      return 0;
+    case 1:
+      return ~0ull;
+    case 2:
+      return dice_.word();
+    case 3:
+      return ns(now()) + ns(seconds(3'600));
+    case 4:
+      return was - dice_.below(5);
+    case 5:
+      return was + dice_.below(5);
+    case 6:
+      return was + QGPU_MAX_INFLIGHT + dice_.below(3);
+    default:
+      return dice_.below(100);
   }
 }
 
 void Program::scribbleField(qgpu_slot& s) {
   const auto scribbleOn = [this](auto& word) { store(word, nonsense(load(word))); };
-  switch (dice_.below(25)) {   // stamps are what the arbiter hears of
+  switch (dice_.below(25)) {  // stamps are what the arbiter hears of
     case 19:
     case 20:
-    case 21: return store(s.last_submit_ns, ns(now() + seconds(dice_.between(1, 1'000'000))));
+    case 21:
+      return store(s.last_submit_ns, ns(now() + seconds(dice_.between(1, 1'000'000))));
     case 22:
     case 23:
-    case 24: return store(s.last_retire_ns, ns(now() + seconds(dice_.between(1, 1'000'000))));
-    case 0: return scribbleOn(s.admitted);
-    case 1: return scribbleOn(s.retired);
-    case 2: return scribbleOn(s.last_submit_ns);
-    case 3: return scribbleOn(s.last_retire_ns);
-    case 4: return scribbleOn(s.waiting);
-    case 5: return scribbleOn(s.parked);
-    case 6: return scribbleOn(s.launches);
-    case 7: return scribbleOn(s.gpu_ns);
-    case 8: return scribbleOn(s.window_used_ns);
-    case 9: return scribbleOn(s.bytes);
-    case 10: return scribbleOn(s.bytes_peak);
-    case 11: return scribbleOn(s.owner);
-    case 12: return scribbleOn(s.pid);
-    case 13: return scribbleOn(s.start_time);
-    case 14: return scribbleOn(s.frozen);
-    case 15: return scribbleOn(s.driver_threads);
-    case 16: return scribbleOn(s.frozen_ns);
-    case 17: return scribbleOn(s.tids[dice_.below(QGPU_DRIVER_THREADS)]);
-    default: return scribbleOn(s.obeys);
+    case 24:
+      return store(s.last_retire_ns, ns(now() + seconds(dice_.between(1, 1'000'000))));
+    case 0:
+      return scribbleOn(s.admitted);
+    case 1:
+      return scribbleOn(s.retired);
+    case 2:
+      return scribbleOn(s.last_submit_ns);
+    case 3:
+      return scribbleOn(s.last_retire_ns);
+    case 4:
+      return scribbleOn(s.waiting);
+    case 5:
+      return scribbleOn(s.parked);
+    case 6:
+      return scribbleOn(s.launches);
+    case 7:
+      return scribbleOn(s.gpu_ns);
+    case 8:
+      return scribbleOn(s.window_used_ns);
+    case 9:
+      return scribbleOn(s.bytes);
+    case 10:
+      return scribbleOn(s.bytes_peak);
+    case 11:
+      return scribbleOn(s.owner);
+    case 12:
+      return scribbleOn(s.pid);
+    case 13:
+      return scribbleOn(s.start_time);
+    case 14:
+      return scribbleOn(s.frozen);
+    case 15:
+      return scribbleOn(s.driver_threads);
+    case 16:
+      return scribbleOn(s.frozen_ns);
+    case 17:
+      return scribbleOn(s.tids[dice_.below(QGPU_DRIVER_THREADS)]);
+    default:
+      return scribbleOn(s.obeys);
   }
 }
 

@@ -1,10 +1,9 @@
 #include "tests/sim/guests/guest_pages.h"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-
-#include <algorithm>
 
 #include "runtime/check.h"
 #include "tests/sim/guests/guest_program.h"
@@ -61,7 +60,7 @@ GateMap& GuestPages::gate(std::uint32_t life, const TaskPages& pages) {
 }
 
 ReportMap& GuestPages::report(const TaskPages& pages) {
-  struct stat found{};
+  struct stat found {};
   QGPU_CHECK(::fstat(pages.reportFd(), &found) == 0, "a page can be examined");
   for (const auto& report : reports_) {
     if (report->file != found.st_ino) continue;
@@ -76,7 +75,11 @@ ReportMap& GuestPages::report(const TaskPages& pages) {
   return report;
 }
 
-void GuestPages::drop(GateMap*& gate) { dropFrom(gates_, gate); }
-void GuestPages::drop(ReportMap*& report) { dropFrom(reports_, report); }
+void GuestPages::drop(GateMap*& gate) {
+  dropFrom(gates_, gate);
+}
+void GuestPages::drop(ReportMap*& report) {
+  dropFrom(reports_, report);
+}
 
 }  // namespace qgpu::sim

@@ -16,7 +16,7 @@ class Program;
 struct GateMap {
   struct Waiter {
     Program* program = nullptr;
-    std::uint32_t thread = 0;   // as Program counts them
+    std::uint32_t thread = 0;  // as Program counts them
   };
   std::uint32_t life = 0;
   std::uint32_t users = 0;
@@ -30,7 +30,7 @@ struct GateMap {
 };
 
 struct ReportMap {
-  std::uint64_t file = 0;   // which it is
+  std::uint64_t file = 0;  // which it is
   std::uint32_t users = 0;
   Fd fd;
   Mapping map;

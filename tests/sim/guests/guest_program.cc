@@ -2,18 +2,12 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
-
 #include <utility>
 
 namespace qgpu::sim {
 
 Program::Program(Tenants& home, Tenants::Task& task, std::uint32_t pid, const Plan& plan, Dice dice)
-    : home_(home),
-      task_(task),
-      pid_(pid),
-      plan_(plan),
-      dice_(dice),
-      launchesLeft_(plan.launches) {
+    : home_(home), task_(task), pid_(pid), plan_(plan), dice_(dice), launchesLeft_(plan.launches) {
   later(plan_.start, Do::Connect);
 }
 
@@ -50,12 +44,18 @@ void Program::on(Do what, std::uint32_t arg) {
 // What happens whatever the threads of the host do.
 void Program::onMachine(Do what, std::uint32_t arg) {
   switch (what) {
-    case Do::KernelEnd: return kernelEnd();
-    case Do::Freeze: return freeze(arg);
-    case Do::Frozen: return frozenLooks(arg);
-    case Do::ViceBegins: return viceBegins();
-    case Do::ViceEnds: return viceEnds();
-    default: break;
+    case Do::KernelEnd:
+      return kernelEnd();
+    case Do::Freeze:
+      return freeze(arg);
+    case Do::Frozen:
+      return frozenLooks(arg);
+    case Do::ViceBegins:
+      return viceBegins();
+    case Do::ViceEnds:
+      return viceEnds();
+    default:
+      break;
   }
   if (silent()) return deferred_.push_back({what, arg});
   onHost(what, arg);
@@ -70,12 +70,18 @@ void Program::onHost(Do what, std::uint32_t arg) {
     case Do::GiveUpHello:
       if (static_cast<std::uint32_t>(helloSerial_) == arg) retryLater(millis(200));
       return;
-    case Do::Adopt: return adopt();
-    case Do::Link: return link();
-    case Do::Launch: return launch(arg);
-    case Do::Admit: return admit(arg);
-    case Do::Wait: return wait(arg);
-    case Do::AdmitAgain: return admitAgain(arg);
+    case Do::Adopt:
+      return adopt();
+    case Do::Link:
+      return link();
+    case Do::Launch:
+      return launch(arg);
+    case Do::Admit:
+      return admit(arg);
+    case Do::Wait:
+      return wait(arg);
+    case Do::AdmitAgain:
+      return admitAgain(arg);
     case Do::Synced:
       reap();
       return goOn(arg);
@@ -86,15 +92,23 @@ void Program::onHost(Do what, std::uint32_t arg) {
       return reap();
     case Do::Parked:
       return store(slot().parked, queued_ != 0 && !running_ && kernel(0).blocked ? 1u : 0u);
-    case Do::TellIdle: return tellIdle();
-    case Do::Context: return context();
-    case Do::Memory: return memory();
-    case Do::Reserve: return reserve();
-    case Do::Scribble: return scribble();
-    case Do::Storm: return storm();
+    case Do::TellIdle:
+      return tellIdle();
+    case Do::Context:
+      return context();
+    case Do::Memory:
+      return memory();
+    case Do::Reserve:
+      return reserve();
+    case Do::Scribble:
+      return scribble();
+    case Do::Storm:
+      return storm();
     case Do::Exit:
-    case Do::Terminate: return die();
-    default: return;
+    case Do::Terminate:
+      return die();
+    default:
+      return;
   }
 }
 

@@ -26,19 +26,19 @@ class Program {
 
   std::uint32_t pid() const { return pid_; }
   Tenants::Task& task() const { return task_; }
-  bool lives() const { return state_ != State::Gone; }   // as a pidfd has it
+  bool lives() const { return state_ != State::Gone; }  // as a pidfd has it
   bool isLeftOff() const;  // its gate is open, and what could run is off the card
   std::string text() const;
-  Fd report() const;                      // a descriptor of the report page that it has, or none
+  Fd report() const;  // a descriptor of the report page that it has, or none
 
   // --- from the machine ---
   bool answered(const SimWelcome& welcome);
   void connectionLost();
-  void woken(std::uint32_t thread);       // by a FUTEX_WAKE
-  void signalled(std::uint32_t tid);      // freeze
-  void undoChannel(std::uint32_t name);   // the driver puts it back by itself
+  void woken(std::uint32_t thread);      // by a FUTEX_WAKE
+  void signalled(std::uint32_t tid);     // freeze
+  void undoChannel(std::uint32_t name);  // the driver puts it back by itself
   bool hasChannel(std::uint32_t name) const { return !over() && channels_.contains(name); }
-  void setChannel(std::uint32_t name, bool off);   // that it has
+  void setChannel(std::uint32_t name, bool off);  // that it has
   std::vector<suspend::Channel> channels() const;
   void killed(bool hard);
   void calm();
@@ -47,30 +47,53 @@ class Program {
   enum class State : std::uint8_t { Starting, Attaching, Attached, Dead, Gone };
   // What a thread of the host does next, when its time has come.
   enum class Do : std::uint8_t {
-    Connect, GiveUpHello, Adopt, Link, Launch, Admit, Wait, AdmitAgain, Synced, Reap, Parked,
-    TellIdle, Context, Memory, Reserve, ViceBegins, ViceEnds, Scribble, Storm, Exit, Terminate,
-    OwnerWord, MemoryGone, KernelEnd, Freeze, Frozen,
+    Connect,
+    GiveUpHello,
+    Adopt,
+    Link,
+    Launch,
+    Admit,
+    Wait,
+    AdmitAgain,
+    Synced,
+    Reap,
+    Parked,
+    TellIdle,
+    Context,
+    Memory,
+    Reserve,
+    ViceBegins,
+    ViceEnds,
+    Scribble,
+    Storm,
+    Exit,
+    Terminate,
+    OwnerWord,
+    MemoryGone,
+    KernelEnd,
+    Freeze,
+    Frozen,
   };
   enum class At : std::uint8_t { Rest, Launching, Gate, Window, Sync, Over };
 
   struct Thread {
     At at = At::Rest;
-    bool waits = false;          // counted in `waiting`
-    bool told = false;           // rung for the shut gate since then
+    bool waits = false;  // counted in `waiting`
+    bool told = false;   // rung for the shut gate since then
     bool waitedAtGate = false;
-    bool force = false;          // the window was waited for long enough
-    bool counted = true;         // in `admitted`, for the launch that is on its way
+    bool force = false;   // the window was waited for long enough
+    bool counted = true;  // in `admitted`, for the launch that is on its way
     Nanos patienceFrom{0};
     std::uint64_t patienceRetired = 0;
-    std::uint64_t cost = 0;      // of the window
+    std::uint64_t cost = 0;  // of the window
     std::uint32_t inFlight = 0;
-    std::uint32_t left = 0;      // of its burst
+    std::uint32_t left = 0;  // of its burst
     Host::Key timer = 0;
   };
   enum class Freezing : std::uint8_t { Runs, Signalled, Frozen };
   struct Driver {
     Freezing is = Freezing::Runs;
-    bool again = false;          // a signal came while it was stopped
+    bool again = false;  // a signal came while it was stopped
     Host::Key timer = 0;
   };
   struct Kernel {
@@ -80,22 +103,22 @@ class Program {
     std::uint32_t thread = 0;
     std::uint32_t channel = 0;
     bool started = false;
-    bool blocked = false;        // waits for an event that the thread's next launch sets
+    bool blocked = false;  // waits for an event that the thread's next launch sets
     bool counted = true;
   };
-  struct Adoption {              // an answer that is on its way
+  struct Adoption {  // an answer that is on its way
     std::uint64_t serial = 0;
     std::uint32_t slot = 0, incarnation = 0, life = 0, card = 0;
     GateMap* gate = nullptr;
     ReportMap* report = nullptr;
     bool again = false;
   };
-  struct Reserving {             // of memory: added, not yet looked at
+  struct Reserving {  // of memory: added, not yet looked at
     std::int64_t bytes = 0;
     int tries = 0;
   };
   static constexpr std::uint32_t kThreadsMax = 3, kDriversMax = 3, kKernelsMax = 64;
-  static constexpr std::uint32_t kFirstDriver = 8;   // thread numbers of drivers at the futex
+  static constexpr std::uint32_t kFirstDriver = 8;  // thread numbers of drivers at the futex
 
   // Life.
   Host::Key later(Nanos delay, Do what, std::uint32_t arg = 0);
@@ -194,7 +217,7 @@ class Program {
 
   // The tie.
   bool connected_ = false;
-  std::uint64_t helloSerial_ = 0;   // 0: no hello waits for its answer
+  std::uint64_t helloSerial_ = 0;  // 0: no hello waits for its answer
   std::optional<Adoption> adoption_;
   Nanos backoff_ = millis(5);
   Nanos nextConnect_{0};
@@ -224,14 +247,14 @@ class Program {
   std::uint32_t first_ = 0;
   std::uint32_t queued_ = 0;
   bool running_ = false;
-  std::map<std::uint32_t, int> channels_;    // by name, how often they were taken off
-  std::set<std::uint32_t> undone_;           // put back by the driver itself
-  std::vector<std::uint32_t> context_;       // those of them that no kernel goes by
+  std::map<std::uint32_t, int> channels_;  // by name, how often they were taken off
+  std::set<std::uint32_t> undone_;         // put back by the driver itself
+  std::vector<std::uint32_t> context_;     // those of them that no kernel goes by
   std::uint32_t lastChannel_ = 0;
   Nanos ranFrom_{0};
   Host::Key kernelTimer_ = 0;
   std::array<Driver, kDriversMax> drivers_;
-  std::uint64_t finished_ = 0;      // and not retired
+  std::uint64_t finished_ = 0;  // and not retired
   std::uint64_t finishedCost_ = 0;
   std::int64_t finishedNs_ = 0;
   bool reapComes_ = false;
@@ -239,7 +262,7 @@ class Program {
   // Memory and vices.
   std::vector<std::int64_t> buffers_;
   std::optional<Reserving> reserving_;
-  bool active_ = false;             // the vice
+  bool active_ = false;  // the vice
   bool toldLies_ = false;
   std::uint32_t stormsLeft_ = 0;
   struct Deferred {
@@ -266,6 +289,8 @@ template <typename T, typename V>
 T subtract(T& word, V value) {
   return std::atomic_ref<T>(word).fetch_sub(static_cast<T>(value), std::memory_order_relaxed);
 }
-inline std::uint64_t ns(Nanos t) { return static_cast<std::uint64_t>(t.value); }
+inline std::uint64_t ns(Nanos t) {
+  return static_cast<std::uint64_t>(t.value);
+}
 
 }  // namespace qgpu::sim

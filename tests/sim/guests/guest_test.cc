@@ -1,11 +1,11 @@
 // Tenants, the attach room with its real gate port, and a real card actor, on the simulated host.
-#include <gtest/gtest.h>
+#include "tests/sim/guests/guest.h"
 
+#include <gtest/gtest.h>
 #include <map>
 #include <string>
 
 #include "actors/card/card_actor.h"
-#include "tests/sim/guests/guest.h"
 #include "tests/sim/guests/sim_attach.h"
 
 namespace qgpu::sim::guest_test {
@@ -31,11 +31,9 @@ class Ledger final : public Watch {
     if (!judging || news.kind != Kind::Submitted || online.contains(news.task)) return;
     EXPECT_TRUE(gates_[news.task].open || excused_[news.process]) << "task " << news.task;
   }
-  std::uint64_t count(GuestNews::Kind kind) const {
-    return counts[static_cast<std::size_t>(kind)];
-  }
+  std::uint64_t count(GuestNews::Kind kind) const { return counts[static_cast<std::size_t>(kind)]; }
 
-  bool judging = true;   // false: an earlier manager's open pages may still be obeyed
+  bool judging = true;  // false: an earlier manager's open pages may still be obeyed
   std::set<std::uint64_t> online;
   std::map<std::uint64_t, std::int64_t> bytes;
   std::array<std::uint64_t, 32> counts{};
@@ -113,8 +111,8 @@ class GuestWorld {
     const ActorId nodeId = host.add(node, Home::Main);
     node.sink = host.add(sink, Home::Card);
     attachId_ = host.reserve(Home::Card);
-    card = std::make_unique<CardActor>(0, ArbiterConfig(), CardPeers{attachId_, nodeId},
-                                       host.now());
+    card =
+        std::make_unique<CardActor>(0, ArbiterConfig(), CardPeers{attachId_, nodeId}, host.now());
     node.card = host.add(*card, Home::Card);
     SimAttachOptions attachOptions;
     attachOptions.life = ++lives_;
@@ -140,9 +138,8 @@ class GuestWorld {
       closed.setTask(task);
       closed.setKill(true);
     });
-    host.sendUrgent(node.sink, node.card, [&](schema::Envelope::Builder envelope) {
-      envelope.initLeft().setTask(task);
-    });
+    host.sendUrgent(node.sink, node.card,
+                    [&](schema::Envelope::Builder envelope) { envelope.initLeft().setTask(task); });
   }
   void run(Nanos time) {
     const Nanos until = host.now() + time;

@@ -10,11 +10,11 @@ namespace qgpu::sim {
 namespace {
 
 constexpr std::uint32_t kFastMask = QGPU_GATE_OPEN | QGPU_GATE_NOTIFY | QGPU_GATE_CONTENDED;
-constexpr Nanos kFastTick = micros(350);       // of the reaper, where somebody else wants the card
+constexpr Nanos kFastTick = micros(350);  // of the reaper, where somebody else wants the card
 constexpr Nanos kSlowTick = millis(2);
 constexpr Nanos kIdleRingEvery = millis(1);
 constexpr Nanos kFrozenWait = millis(100);
-constexpr std::int64_t kContextMost = 24;      // channels
+constexpr std::int64_t kContextMost = 24;  // channels
 
 }  // namespace
 
@@ -144,7 +144,7 @@ void Program::undoChannel(std::uint32_t name) {
 }
 
 suspend::Channel Program::channelOf(std::uint32_t name) const {
-  const std::uint32_t engine = name > plan_.channels && name % 2 == 0 ? 9 : 1;   // copies, too
+  const std::uint32_t engine = name > plan_.channels && name % 2 == 0 ? 9 : 1;  // copies, too
   return {clientOf(pid_), name, kGroup, engine, pid_, 1};
 }
 
@@ -193,7 +193,7 @@ void Program::signalled(std::uint32_t tid) {
   if (over() || i >= plan_.drivers) return;
   Driver& driver = drivers_[i];
   if (driver.is != Freezing::Runs) {
-    driver.again = true;   // it is masked in the handler
+    driver.again = true;  // it is masked in the handler
     return;
   }
   driver.is = Freezing::Signalled;
@@ -265,7 +265,7 @@ void Program::retire(std::uint64_t count, std::uint64_t cost) {
   const std::uint32_t gate = gateWord();
   if ((gate & kFastMask) != QGPU_GATE_OPEN && !online_ && load(s.admitted) == retired) {
     if ((gate & QGPU_GATE_OPEN) == 0) {
-      ring();   // settled: the manager waits for exactly this
+      ring();  // settled: the manager waits for exactly this
     } else if ((gate & QGPU_GATE_CONTENDED) != 0) {
       idleUntold_ = now() - idleRungAt_ < kIdleRingEvery;
       if (idleUntold_) {

@@ -1,7 +1,6 @@
 #include "actors/policies.h"
 
 #include <gtest/gtest.h>
-
 #include <iterator>
 
 #include "actors/base/codec.h"

@@ -1,6 +1,4 @@
 // KJ as a guest of the loop: real Cap'n Proto RPC over real sockets, both ends in this process.
-#include "runtime/kj/bridge.h"
-
 #include <algorithm>
 #include <atomic>
 #include <capnp/rpc-twoparty.h>
@@ -15,6 +13,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "runtime/kj/bridge.h"
 #include "schema/node.capnp.h"
 #include "tests/testing/temp_folder.h"
 

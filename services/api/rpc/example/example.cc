@@ -58,9 +58,9 @@ void run(int argc, char** argv) {
   auto task = submit.initSpec().initTask();
   task.setName("example");
   task.setClass(schema::TaskClass::ORDINARY);
-  task.setMemBytes(1ULL << 30);   // of each card, whole GiB
-  task.setSharePermille(100);     // a tenth of one card
-  task.setRequestId(kj::str("example-", ::getpid()));   // sent again: the same answer
+  task.setMemBytes(1ULL << 30);                        // of each card, whole GiB
+  task.setSharePermille(100);                          // a tenth of one card
+  task.setRequestId(kj::str("example-", ::getpid()));  // sent again: the same answer
   const std::uint64_t id = submit.send().wait(io.waitScope).getAssigned().getTask();
   std::cout << "task " << id << "\n";
 

@@ -23,7 +23,8 @@ struct StandsBy : testing::ClusterRpcFixture {
   }
 
   Nobody own;
-  ActingScheduler standing{bridge.io().getNetwork(), bridge.timer(),
+  ActingScheduler standing{bridge.io().getNetwork(),
+                           bridge.timer(),
                            {.askedMax = 1, .within = seconds(10), .settles = seconds(10)}};
 };
 

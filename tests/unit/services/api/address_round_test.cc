@@ -8,7 +8,9 @@ namespace {
 
 const std::string kAway = "connection refused";
 
-AddressRound roundOf(std::vector<std::string> addresses) { return {std::move(addresses), {}}; }
+AddressRound roundOf(std::vector<std::string> addresses) {
+  return {std::move(addresses), {}};
+}
 
 TEST(AddressRound, TriesAllInTurnAndWaitsAfterEachRoundForLonger) {
   AddressRound round = roundOf({"a:1", "b:1"});

@@ -72,10 +72,9 @@ struct Admin : ApiFixture {
 
 TEST_F(Admin, AnswersEachCommandWithOneDocument) {
   LineClient client(io, path);
-  for (const char* line :
-       {"help", "status", "cards", "tasks", "events", "events 3", "trace 0", "policy all bs",
-        "cordon 0", "uncordon 0", "drain sim-0", "evict 7", "snapshot", "loglevel debug", "run {}",
-        "end 7"}) {
+  for (const char* line : {"help", "status", "cards", "tasks", "events", "events 3", "trace 0",
+                           "policy all bs", "cordon 0", "uncordon 0", "drain sim-0", "evict 7",
+                           "snapshot", "loglevel debug", "run {}", "end 7"}) {
     EXPECT_EQ(codeOf(client.ask(line)), "ok") << line;
   }
   EXPECT_EQ(house.level, "debug");

@@ -33,7 +33,7 @@ struct ClusterActorClientTest : ::testing::Test {
 
 TEST_F(ClusterActorClientTest, AsksTheSchedulerInThePeersNameAndGivesItsReply) {
   auto asked = actor.ask(Peer{7, 8, true, "node-3"},
-                        [](schema::ClusterRequest::Builder request) { request.setDelete(42); });
+                         [](schema::ClusterRequest::Builder request) { request.setDelete(42); });
   EXPECT_EQ(sink.last().getPeerUid(), 7u);
   EXPECT_EQ(sink.last().getPeerPid(), 8u);
   EXPECT_TRUE(sink.last().getMayChange());

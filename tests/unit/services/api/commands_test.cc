@@ -55,8 +55,7 @@ TEST(Commands, EveryCommandOfTheContractIsUnderstood) {
   EXPECT_EQ(parseCommand("trace 0 12", Side::Node)->given.card, "0");
   EXPECT_EQ(parseCommand("trace 0 12", Side::Node)->given.number, 12u);
   EXPECT_EQ(parseCommand("report 0 /a/report.json", Side::Node)->given.card, "0");
-  EXPECT_EQ(parseCommand("report 0 /a/report.json", Side::Node)->given.path,
-            "/a/report.json");
+  EXPECT_EQ(parseCommand("report 0 /a/report.json", Side::Node)->given.path, "/a/report.json");
   EXPECT_EQ(parseCommand("policy sim-1 burst-share", Side::Node)->given.policy,
             schema::Policy::BURST_SHARE);
   EXPECT_EQ(parseCommand("policy sim-1 fs", Side::Node)->given.policy, schema::Policy::FIXED_SHARE);

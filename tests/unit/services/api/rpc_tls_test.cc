@@ -282,8 +282,8 @@ TEST(Dial, AnAddressMayBeANameOfDns) {
   EXPECT_EQ(list->size(), 3u);
   for (const std::string& each : *list) EXPECT_FALSE(dialStaysHere(each)) << each;
   EXPECT_FALSE(dialStaysHere("srv:localhost"));
-  for (const char* bad : {"srv:", "srv:a..b", "srv:_qgpu._tcp.example.com:1", "srv:a b", "srv:a/b",
-                          "srv:70000"}) {
+  for (const char* bad :
+       {"srv:", "srv:a..b", "srv:_qgpu._tcp.example.com:1", "srv:a b", "srv:a/b", "srv:70000"}) {
     EXPECT_FALSE(parseDialList(bad).ok()) << bad;
   }
 }

@@ -16,11 +16,11 @@ class ScriptedCluster final : public RequestSink, private kj::TaskSet::ErrorHand
  public:
   ScriptedCluster() : tasks_(*this) {}
 
-  ClusterActorClient* actor = nullptr;    // set once it exists
-  std::optional<Error> failNext;  // the answer to the next request
-  bool waits = false;             // a submitted task fits nowhere
-  std::uint64_t pages = 1;        // of the list of tasks
-  bool stuck = false;             // its page tells itself as the next one
+  ClusterActorClient* actor = nullptr;  // set once it exists
+  std::optional<Error> failNext;        // the answer to the next request
+  bool waits = false;                   // a submitted task fits nowhere
+  std::uint64_t pages = 1;              // of the list of tasks
+  bool stuck = false;                   // its page tells itself as the next one
   std::string storage = "ok";
 
   SendResult send(Build build) override;

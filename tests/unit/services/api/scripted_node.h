@@ -19,7 +19,7 @@ struct Asked {
   std::uint32_t uid = 0;
   std::uint32_t pid = 0;
   bool mayChange = false;
-  std::string text;          // card, level, or name of a bound task
+  std::string text;  // card, level, or name of a bound task
   std::string requestId;
   std::uint64_t number = 0;  // task, since, or watch on and off
   std::uint32_t ownerPid = 0;
@@ -38,8 +38,8 @@ class ScriptedNode {
   std::string storage = "ok";
   std::string taskName = "train";
   std::string note;
-  std::vector<std::uint64_t> eventSeqs;  // what `events` tells
-  std::size_t eventsPerReply = 256;      // the oldest ones
+  std::vector<std::uint64_t> eventSeqs;      // what `events` tells
+  std::size_t eventsPerReply = 256;          // the oldest ones
   std::uint64_t traceNowNs = 9'000'000'000;  // of the next trace; a second later each time
   std::string eventActor = "uid 0 pid 12";
   const char* eventKind = "task-bound";
@@ -63,8 +63,8 @@ class ScriptedSink final : public RequestSink, private kj::TaskSet::ErrorHandler
   explicit ScriptedSink(ScriptedNode& node) : node_(node), tasks_(*this) {}
 
   NodeActorClient* actor = nullptr;  // set once it exists
-  bool full = false;         // the mailbox refuses
-  bool silent = false;       // the node never answers
+  bool full = false;                 // the mailbox refuses
+  bool silent = false;               // the node never answers
 
   SendResult send(Build build) override;
   void tellEvent(std::uint64_t seq);

@@ -26,9 +26,8 @@ struct WhileSeatedTest : ::testing::Test {
 
   // What a client hears of "no task 42".
   Result<ClusterAnswer> deleted() {
-    auto asked = client.ask(Peer(), [](schema::ClusterRequest::Builder request) {
-      request.setDelete(42);
-    });
+    auto asked =
+        client.ask(Peer(), [](schema::ClusterRequest::Builder request) { request.setDelete(42); });
     Outlet(dispatcher, schedulerId).sendUrgent(answersId, [&](schema::Envelope::Builder envelope) {
       auto reply = envelope.initClusterReply();
       reply.setCorr(sink.corr);

@@ -61,8 +61,8 @@ TEST_F(ListenerEnd, IsToldOnceAConnectionIsBrokenAndTheNextRefused) {
 TEST_F(ListenerEnd, IsToldWhereTheConnectionIsClosedBeforeTheListener) {
   auto end = watched();
   auto stream = accept();
-  receiver = io.lowLevelProvider->wrapListenSocketFd(
-      stays.release(), kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP);
+  receiver = io.lowLevelProvider->wrapListenSocketFd(stays.release(),
+                                                     kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP);
   stream = nullptr;
   accept();  // a look at whether it still listens
   receiver = nullptr;
@@ -73,8 +73,8 @@ TEST_F(ListenerEnd, IsToldWhereTheConnectionIsClosedBeforeTheListener) {
 TEST_F(ListenerEnd, WhoStillListensHasNotEnded) {
   auto end = watched();
   auto stream = accept();
-  receiver = io.lowLevelProvider->wrapListenSocketFd(
-      stays.release(), kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP);
+  receiver = io.lowLevelProvider->wrapListenSocketFd(stays.release(),
+                                                     kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP);
   stream = nullptr;
   do {
     stream = accept();  // a look at whether it still listens, or

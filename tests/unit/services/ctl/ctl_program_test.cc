@@ -150,8 +150,9 @@ TEST_F(Ctl, ATaskIsCalledByItsNameWhereThatFitsOne) {
   EXPECT_EQ(output,
             "qgpuctl: no task is called \"nobody\": `qgpuctl tasks` lists them (not-found)\n");
   EXPECT_EQ(run({"explain", "trian"}), 3);
-  EXPECT_EQ(output, "qgpuctl: no task is called \"trian\": did you mean train? `qgpuctl tasks` "
-                    "lists them (not-found)\n");
+  EXPECT_EQ(output,
+            "qgpuctl: no task is called \"trian\": did you mean train? `qgpuctl tasks` "
+            "lists them (not-found)\n");
   EXPECT_EQ(run({"-o", "json", "evict", "nobody"}), 3);
   EXPECT_TRUE(output.starts_with(R"({"ok":false,"error":"no task is called)")) << output;
   node.taskName = "my task";

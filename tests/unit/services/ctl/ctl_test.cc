@@ -6,11 +6,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "services/base/json.h"
 #include "services/ctl/answers/client.h"
 #include "services/ctl/answers/table.h"
 #include "services/ctl/answers/views.h"
 #include "services/ctl/options.h"
-#include "services/base/json.h"
 #include "services/ctl/run.h"
 #include "tests/testing/child_process.h"
 #include "tests/testing/temp_folder.h"
@@ -580,8 +580,8 @@ TEST(CtlViews, ASubmitShowsAllThatALauncherNeeds) {
 TEST(CtlViews, AShellEvaluatesTheEnvironmentOfASubmit) {
   const Answer answer(R"({"ok":true,"waiting":false,"env":{"QGPU_TOKEN":"it's $HOME `id`\n2",)"
                       R"("a;touch x":"no","9A":"no","B":""}})");
-  testing::Child shell({"/bin/sh", "-ec", "eval \"$0\"; printf %s \"$QGPU_TOKEN|$B|\"",
-                        exportsOf(answer)});
+  testing::Child shell(
+      {"/bin/sh", "-ec", "eval \"$0\"; printf %s \"$QGPU_TOKEN|$B|\"", exportsOf(answer)});
   EXPECT_EQ(shell.wait(), 0);
   EXPECT_EQ(shell.output(), "it's $HOME `id`\n2||");
   EXPECT_EQ(exportsOf(answer).find("no"), std::string::npos) << "no name of a variable";
@@ -705,13 +705,13 @@ TEST(CtlTable, UnitsAreThoseThatPeopleRead) {
 }
 
 TEST(CtlViews, AListWithoutAViewOfItsOwnIsATableOfItsFields) {
-  EXPECT_EQ(*viewOf(Shown::Rows,
-                    R"({"ok":true,"rows":[{"what":"tasks","mem_used_bytes":1073741824,)"
-                    R"("wait_ns":1500000,"share_permille":300,"now":7},)"
-                    R"({"what":"cards","now":"x"}]})"),
-            "WHAT   MEM USED    WAIT  SHARE  NOW\n"
-            "tasks     1 GiB  1.5 ms    30%    7\n"
-            "cards         -       -      -    x\n");
+  EXPECT_EQ(
+      *viewOf(Shown::Rows, R"({"ok":true,"rows":[{"what":"tasks","mem_used_bytes":1073741824,)"
+                           R"("wait_ns":1500000,"share_permille":300,"now":7},)"
+                           R"({"what":"cards","now":"x"}]})"),
+      "WHAT   MEM USED    WAIT  SHARE  NOW\n"
+      "tasks     1 GiB  1.5 ms    30%    7\n"
+      "cards         -       -      -    x\n");
   EXPECT_EQ(*viewOf(Shown::Rows, R"({"ok":true,"rows":[]})"), "none\n");
   EXPECT_EQ(*viewOf(Shown::Rows, R"({"ok":true,"rows":[7]})"), "none\n");
 }

@@ -345,8 +345,9 @@ struct DoctorOfReport : DoctorOfNode {
 TEST_F(DoctorOfReport, SaysHowOldItIsAndOfWhat) {
   reported(report("sim-0", "6.1.0", "1.0"));
   EXPECT_EQ(codes(), "");
-  EXPECT_TRUE(isWell("its report is 3 days old, of T4, driver 535.1, with 1 of 2 promises not "
-                     "proven"));
+  EXPECT_TRUE(
+      isWell("its report is 3 days old, of T4, driver 535.1, with 1 of 2 promises not "
+             "proven"));
 }
 
 TEST_F(DoctorOfReport, IsDoubtfulOnceKernelOrVersionIsAnother) {

@@ -28,10 +28,27 @@ TEST(Document, IsWrittenAgainAsItWasRead) {
 }
 
 TEST(Document, WhatIsNoJsonIsRefusedWhereverItsFaultIs) {
-  for (const char* text :
-       {"", " ", "7 8", "{} x", "[[],{}]]", "[1,2", "[1,]", "[1 2]", "{\"a\" 1}", "nul", "nullx",
-        "nullx ", "null x", "[nulx]", "{\"a\":truex}", "\"a", "[01]", "[\"a\nb\"]",
-        "18446744073709551616", "\"\xff\"", "[\"\\ud83d\"]"}) {
+  for (const char* text : {"",
+                           " ",
+                           "7 8",
+                           "{} x",
+                           "[[],{}]]",
+                           "[1,2",
+                           "[1,]",
+                           "[1 2]",
+                           "{\"a\" 1}",
+                           "nul",
+                           "nullx",
+                           "nullx ",
+                           "null x",
+                           "[nulx]",
+                           "{\"a\":truex}",
+                           "\"a",
+                           "[01]",
+                           "[\"a\nb\"]",
+                           "18446744073709551616",
+                           "\"\xff\"",
+                           "[\"\\ud83d\"]"}) {
     Document document;
     EXPECT_FALSE(readJson(text, document).ok()) << text;
   }

@@ -154,9 +154,12 @@ std::string sentence(std::string text) {
 
 const char* nameOf(Right right) {
   switch (right) {
-    case Right::Read: return "read";
-    case Right::OwnTasks: return "own tasks";
-    case Right::Change: return "change";
+    case Right::Read:
+      return "read";
+    case Right::OwnTasks:
+      return "own tasks";
+    case Right::Change:
+      return "change";
   }
   return "";
 }
@@ -243,10 +246,9 @@ std::string methodTexts(capnp::InterfaceSchema interface, std::span<const Method
     out += "### " + name + "." + called + "\n\n```capnp\n" + signature(method) + "\n```\n\n";
     const auto comment = comments.find(called);
     if (comment != comments.end()) out += sentence(comment->second) + "\n\n";
-    out += command != nullptr
-               ? "Command: " + commandText(*command) + ". Who may: **" + nameOf(command->right) +
-                     "**.\n\n"
-               : "Who may: " + std::string(other->who) + ".\n\n";
+    out += command != nullptr ? "Command: " + commandText(*command) + ". Who may: **" +
+                                    nameOf(command->right) + "**.\n\n"
+                              : "Who may: " + std::string(other->who) + ".\n\n";
   }
   return out;
 }

@@ -26,8 +26,8 @@ struct OuterExtender : ::testing::Test {
       return kj::Promise<HttpPage>(HttpPage{200, "text/plain", std::move(body)});
     });
     server = std::make_unique<ExtenderServer>(std::vector{route}, HttpLimits{}, certificates,
-                                          *io.lowLevelProvider, io.provider->getTimer(),
-                                          std::move(*listener), log, millis(2));
+                                              *io.lowLevelProvider, io.provider->getTimer(),
+                                              std::move(*listener), log, millis(2));
   }
   ~OuterExtender() noexcept override = default;
 

@@ -23,8 +23,7 @@ std::variant<SchedulerDaemonOptions, ExitNow> parse(const std::vector<std::strin
   return parseSchedulerOptions(static_cast<int>(argv.size()), argv.data(), around);
 }
 
-SchedulerDaemonOptions good(const std::vector<std::string>& flags,
-                            const Platform& around = kRoot) {
+SchedulerDaemonOptions good(const std::vector<std::string>& flags, const Platform& around = kRoot) {
   auto parsed = parse(flags, around);
   const auto* exit = std::get_if<ExitNow>(&parsed);
   EXPECT_EQ(exit, nullptr) << exit->text;

@@ -18,9 +18,9 @@ std::string behind(const std::string& log, const std::string& mark) {
 
 TEST(Scheduler, ServesOtherMachinesByCertificateAndNotWithout) {
   const TempFolder dir;
-  const Finished refused = run({binary("qgpu-scheduler"), "--http=0.0.0.0:0", "--rpc=127.0.0.1:0",
-                                "--run-dir=" + dir.path() + "/run",
-                                "--dbfile=" + dir.path() + "/scheduler.db"});
+  const Finished refused =
+      run({binary("qgpu-scheduler"), "--http=0.0.0.0:0", "--rpc=127.0.0.1:0",
+           "--run-dir=" + dir.path() + "/run", "--dbfile=" + dir.path() + "/scheduler.db"});
   EXPECT_EQ(refused.status, 2);
   EXPECT_NE(refused.output.find("--http-tls"), std::string::npos) << refused.output;
 
@@ -31,13 +31,12 @@ TEST(Scheduler, ServesOtherMachinesByCertificateAndNotWithout) {
                        "--tls-cert=" + files.cert, "--tls-key=" + files.key,
                        "--tls-ca=" + files.ca});
   const std::string secured = behind(scheduler.log(), " http=0.0.0.0:");
-  const Finished page =
-      run({"curl", "-sSk", "-m", "10", "--cert", files.cert, "--key", files.key,
-           "https://127.0.0.1:" + secured + "/metrics"});
+  const Finished page = run({"curl", "-sSk", "-m", "10", "--cert", files.cert, "--key", files.key,
+                             "https://127.0.0.1:" + secured + "/metrics"});
   EXPECT_NE(page.output.find("qgpu_cluster_info"), std::string::npos) << page.output;
   const std::string open = behind(scheduler.log(), "metrics-open address=0.0.0.0:");
-  EXPECT_NE(run({"curl", "-sS", "http://127.0.0.1:" + open + "/metrics"}).output.find(
-                "qgpu_cluster_info"),
+  EXPECT_NE(run({"curl", "-sS", "http://127.0.0.1:" + open + "/metrics"})
+                .output.find("qgpu_cluster_info"),
             std::string::npos);
   EXPECT_NE(run({"curl", "-sS", "http://127.0.0.1:" + open + "/readyz"}).output.find("/metrics"),
             std::string::npos)

@@ -23,8 +23,7 @@ using Request = schema::ClusterRequest::Builder;
 // A cluster whose scheduler is recorded from its first turn on.
 class RecordedWorld {
  public:
-  explicit RecordedWorld(std::uint64_t seed = 1)
-      : world(ClusterOptions{{}, seed, Score::Binpack}) {
+  explicit RecordedWorld(std::uint64_t seed = 1) : world(ClusterOptions{{}, seed, Score::Binpack}) {
     SchedulerOptions options;
     options.version = "1";
     options.pid = 7;

@@ -1,10 +1,10 @@
 // The suspender of suspend=rm by hand.
 
+#include "services/cards/suspend/channel_suspender.h"
+
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <set>
-
-#include "services/cards/suspend/channel_suspender.h"
 
 namespace qgpu::suspend::channel_suspender_test {
 namespace {

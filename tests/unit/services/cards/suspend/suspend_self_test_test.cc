@@ -106,9 +106,10 @@ class SelfTestOnStandIn : public ::testing::Test {
 };
 
 TEST_F(SelfTestOnStandIn, TheFirstMethodThatStopsTheKernelIsTaken) {
-  for (const auto& [needs, method] : {std::pair{Commit::kNone, SuspendMethod::kDisable},
-                                    std::pair{Commit::kRestart, SuspendMethod::kDisableRestart},
-                                    std::pair{Commit::kPreempt, SuspendMethod::kDisablePreempt}}) {
+  for (const auto& [needs, method] :
+       {std::pair{Commit::kNone, SuspendMethod::kDisable},
+        std::pair{Commit::kRestart, SuspendMethod::kDisableRestart},
+        std::pair{Commit::kPreempt, SuspendMethod::kDisablePreempt}}) {
     driver().commit = needs;
     const SelfTest found = testSuspend(options());
     ASSERT_TRUE(found.method) << found.why;

@@ -64,10 +64,9 @@ struct KubeReflector : KubeFixture {
 
   // Lines of the log with this in them.
   std::size_t logged(std::string_view what) const {
-    return static_cast<std::size_t>(
-        std::count_if(lines.begin(), lines.end(), [&](const std::string& line) {
-          return line.find(what) != std::string::npos;
-        }));
+    return static_cast<std::size_t>(std::count_if(
+        lines.begin(), lines.end(),
+        [&](const std::string& line) { return line.find(what) != std::string::npos; }));
   }
 
   ApiClient& api = client(plain());

@@ -45,7 +45,7 @@ class PlainNodes final : public Actor {
     TaskSpec spec;
     std::vector<std::string> cards;
   };
-  std::vector<NodeShape> shapes;        // link n is shapes[n - 1]
+  std::vector<NodeShape> shapes;             // link n is shapes[n - 1]
   std::map<std::uint64_t, BoundTask> tasks;  // by the scheduler's numbers
   std::size_t welcomed = 0;
   bool refuses = false;  // every bind
