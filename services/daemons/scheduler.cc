@@ -441,11 +441,12 @@ void Scheduler::Parts::followCertificates() {
 }
 
 void Scheduler::Parts::serveHttp(const SchedulerDaemonOptions& options, TcpListeners remote) {
-  pages.emplace(*actor, [this]() {
+  const auto more = [this] {
     return links->metrics() + (extender ? extender->metrics() : "") +
            (bridge ? bridge->metrics() : "") + (writer ? eventMetrics(*writer) : "") +
            (tls ? tls->metrics() : "");
-  });
+  };
+  pages.emplace(*actor, more, [this] { return !standsBy() && (!election || election->holds()); });
   if (!acting) extender.emplace(*actor, *scheduler, kj->timer(), options.pods, randomWord());
   const auto storage = [this]() -> kj::Promise<Result<std::string>> {
     if (standsBy()) return Result<std::string>("ok");

@@ -48,12 +48,6 @@ std::string Daemon::get(const std::string& path) const {
       .output;
 }
 
-std::string Daemon::logged(const std::string& field) const {
-  const std::string said = log();
-  const std::size_t at = said.find(" " + field + "=") + field.size() + 2;
-  return said.substr(at, said.find_first_of(" \n", at) - at);
-}
-
 Manager::Manager(std::vector<std::string> arguments, Environment environment)
     : Daemon("manager", std::move(arguments), std::move(environment)) {}
 

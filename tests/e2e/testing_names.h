@@ -22,4 +22,10 @@ using testing::monotonicNs;
 using testing::run;
 using testing::TempFolder;
 
+// The first value of a field in the log of a daemon.
+inline std::string loggedIn(const std::string& log, const std::string& field) {
+  const std::size_t at = log.find(" " + field + "=") + field.size() + 2;
+  return log.substr(at, log.find_first_of(" \n", at) - at);
+}
+
 }  // namespace qgpu::e2e

@@ -10,6 +10,12 @@ namespace {
 using Node = schema::ClusterNode::Reader;
 using Nodes = capnp::List<schema::ClusterNode>::Reader;
 
+void actingFamily(MetricsText& page, bool acts) {
+  page.one("qgpu_cluster_acting", "gauge",
+           "1 where this scheduler decides; 0 where another one does, and tells of the cluster.",
+           acts ? "1" : "0");
+}
+
 void infoFamilies(MetricsText& page, schema::ClusterInfo::Reader info) {
   page.family("qgpu_cluster_info", "gauge", "The scheduler: always 1, facts are labels.");
   page.sample({{"version", view(info.getVersion())}, {"priority", scoreName(info.getPriority())}},
@@ -85,8 +91,16 @@ void nodeFamilies(MetricsText& page, Nodes nodes) {
 std::string renderClusterMetrics(schema::ClusterInfo::Reader info, Nodes nodes,
                                  const ActorClientCounts& clients) {
   MetricsText page;
+  actingFamily(page, true);
   infoFamilies(page, info);
   nodeFamilies(page, nodes);
+  actorClientFamilies(page, clients, "the scheduler actor");
+  return page.take();
+}
+
+std::string renderStandingBy(const ActorClientCounts& clients) {
+  MetricsText page;
+  actingFamily(page, false);
   actorClientFamilies(page, clients, "the scheduler actor");
   return page.take();
 }

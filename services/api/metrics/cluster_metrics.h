@@ -12,5 +12,8 @@ namespace qgpu {
 std::string renderClusterMetrics(schema::ClusterInfo::Reader info,
                                  capnp::List<schema::ClusterNode>::Reader nodes,
                                  const ActorClientCounts& clients);
+// Of one that stands by: figures of the cluster are the acting one's alone, or they would be
+// counted once for each scheduler.
+std::string renderStandingBy(const ActorClientCounts& clients);
 
 }  // namespace qgpu

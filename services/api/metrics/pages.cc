@@ -87,6 +87,9 @@ kj::Promise<Result<std::string>> NodePages::storage() {
 }
 
 kj::Promise<HttpPage> ClusterPages::metrics() {
+  if (acts_ && !acts_()) {
+    return prometheus(renderStandingBy(countsOf(actor_)) + (more_ ? more_() : ""));
+  }
   return actor_.ask(nobody(), [](schema::ClusterRequest::Builder request) { request.setInfo(); })
       .then([this](Result<ClusterAnswer> info) -> kj::Promise<HttpPage> {
         if (!info) return unwell(info.error());

@@ -54,14 +54,17 @@ class NodePages final : public HttpPages {
 // Of a scheduler: the cluster and its nodes. Cards and tasks are told by their managers.
 class ClusterPages final : public HttpPages {
  public:
-  explicit ClusterPages(ClusterActorClient& actor, MoreMetrics more = nullptr)
-      : actor_(actor), more_(std::move(more)) {}
+  // `actor` outlives it. `acts`: whether this scheduler decides now; null: it does.
+  explicit ClusterPages(ClusterActorClient& actor, MoreMetrics more = nullptr,
+                        std::function<bool()> acts = nullptr)
+      : actor_(actor), more_(std::move(more)), acts_(std::move(acts)) {}
   kj::Promise<HttpPage> metrics() override;
   kj::Promise<Result<std::string>> storage() override;
 
  private:
   ClusterActorClient& actor_;
   const MoreMetrics more_;
+  const std::function<bool()> acts_;
 };
 
 }  // namespace qgpu

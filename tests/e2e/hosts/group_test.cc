@@ -198,6 +198,13 @@ TEST_F(Group, OneActsAndTheOthersPassQuestionsOn) {
     EXPECT_EQ(seen.status, 0) << seen.output;
     EXPECT_NE(seen.output.find("node-1"), std::string::npos) << seen.output;
   }
+  for (std::size_t i = 0; i < kGroup; ++i) {
+    const std::string page = "http://" + schedulers[i]->logged("http") + "/metrics";
+    const std::string figures = run(network.on(i, {"curl", "-s", page})).output;
+    const char* acts = i == at ? "\nqgpu_cluster_acting 1\n" : "\nqgpu_cluster_acting 0\n";
+    EXPECT_NE(figures.find(acts), std::string::npos) << figures;
+    EXPECT_EQ(figures.find("qgpu_cluster_tasks 3") != std::string::npos, i == at) << figures;
+  }
   const std::size_t other = (at + 1) % kGroup;
   const Json refused = schedulers[other]->ask("cordon node-0");
   EXPECT_EQ(refused["code"], "stands-by") << refused;

@@ -32,6 +32,7 @@ class HostDaemon {
   Json ask(const std::string& line);
   std::string socket() const;
   std::string log() const { return child_->output(); }
+  std::string logged(const std::string& field) const { return loggedIn(log(), field); }
 
  private:
   const Network& network_;

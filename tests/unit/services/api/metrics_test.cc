@@ -310,6 +310,27 @@ TEST(ClusterMetrics, CountsNodesByStateAndEveryNodeOnce) {
   }
 }
 
+TEST(ClusterPages, WhoStandsByTellsNothingOfTheClusterItself) {
+  Loop loop;
+  KjBridge bridge(loop);
+  testing::ScriptedCluster cluster;
+  ClusterActorClient actor(cluster, bridge.timer());
+  cluster.actor = &actor;
+  bool acts = false;
+  ClusterPages pages(
+      actor, [] { return std::string("more 1\n"); }, [&] { return acts; });
+  const auto has = [&](const char* part) {
+    return pages.metrics().wait(bridge.waitScope()).text.find(part) != std::string::npos;
+  };
+  EXPECT_TRUE(has("\nqgpu_cluster_acting 0\n"));
+  EXPECT_TRUE(has("more 1\n"));
+  EXPECT_FALSE(has("qgpu_cluster_tasks"));
+  acts = true;
+  EXPECT_TRUE(has("\nqgpu_cluster_acting 1\n"));
+  EXPECT_TRUE(has("more 1\n"));
+  EXPECT_TRUE(has("qgpu_cluster_tasks"));
+}
+
 TEST(ClusterPages, StorageIsThatOfTheStore) {
   Loop loop;
   KjBridge bridge(loop);
