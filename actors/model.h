@@ -33,8 +33,9 @@ enum class Policy : std::uint8_t { BestEffort, FixedShare, BurstShare };
 // What kind of tasks sit on a card: ordinary ones, or online and offline ones.
 enum class Tenancy : std::uint8_t { Free, Ordinary, Hybrid };
 
-// Whether a card takes tasks. Starting: its node does not count its devices yet.
-enum class CardMark : std::uint8_t { Ready, Cordoned, Draining, Starting };
+// Whether a card takes tasks. Starting: its node does not count its devices yet. Unproven: the
+// scheduler wants a report of what holds on it, and has none that is new enough.
+enum class CardMark : std::uint8_t { Ready, Cordoned, Draining, Starting, Unproven };
 
 // Whether a node is heard of: joining until its first hello, suspect once its lease ran out, lost
 // after the fence time.

@@ -100,6 +100,8 @@ struct Envelope {
 
     traceAsked @40 :TraceAsked;         # node -> card, answered to the client itself by `reply`
     memoryRefused @41 :MemoryRefused;   # gate port -> card, for its trace
+
+    reportRead @42 :ReportRead;         # composition -> node (control lane): a card's newest report
   }
 }
 
@@ -163,6 +165,11 @@ struct Used {
 
 struct NodeLabelled { mixed @0 :Bool; }   # online and offline tasks are allowed
 struct SuspendLost { card @0 :UInt32; why @1 :Text; }
+struct ReportRead {
+  card @0 :Text;                        # its id
+  madeUnixMs @1 :UInt64;                # 0: it does not hold
+  why @2 :Text;                         # then: "kernel 6.1.0-18 is 6.1.0-20"
+}
 
 struct Moved { task @0 :UInt64; state @1 :T.TaskState; quarantined @2 :Bool; }
 

@@ -53,6 +53,7 @@ struct DecisionOptions {       # as SchedulerOptions of actors/scheduler/model.h
   refusedPauseNs @10 :Int64;
   lookEveryNs @11 :Int64;
   probeEveryNs @12 :Int64;
+  reportMsMax @13 :Int64;
 }
 
 struct KeyedRow { kind @0 :UInt16; id @1 :UInt64; row @2 :R.Row; }

@@ -18,8 +18,9 @@ enum TaskState {
   exited @8; lost @9;
 }
 
-enum CardState { ready @0; cordoned @1; draining @2; quarantined @3; starting @4; }
+enum CardState { ready @0; cordoned @1; draining @2; quarantined @3; starting @4; unproven @5; }
 # starting: said of a Kubernetes node alone, while its kubelet does not count the card's devices
+# unproven: said by a scheduler that wants a report, and has none of the card that is new enough
 
 struct CardInfo {              # what a backend found; only `suspend` may change, to `gate`
   id @0 :Text;                 # stable over restarts: "opencl-<platform>-<index>", "sim-<index>"
@@ -33,6 +34,9 @@ struct CardInfo {              # what a backend found; only `suspend` may change
   suspendWhy @8 :Text;         # why `suspend` is that, for people; empty: nothing to say
   memoryCounted @9 :Text;      # NVIDIA: where its tenants' memory is counted, for people
   isolation @10 :Isolation;    # of its tasks, while this manager lives
+  driver @11 :Text;            # version of its driver, as that says it; empty: it does not
+  linkGroup @12 :UInt32;       # NVLink joins cards of a node with the same one; 0: not known
+  numaNode @13 :Int32 = -1;    # of the machine's memory that it is plugged in at; -1: not known
 }
 
 struct TaskSpec {              # what a person or program asks for
@@ -103,6 +107,7 @@ struct CardStatus {
   preemptTimes @24 :LatencyTimes;
   releaseTimes @25 :LatencyTimes;
   report @26 :Text;            # where the newest report of `qgpuctl prove` lies; empty: none
+  reportUnixMs @27 :UInt64;    # when that was made; 0: there is none, or it holds no longer
 }
 
 struct LatencyTimes {          # since the manager's start

@@ -152,6 +152,9 @@ void writeFacts(const CardFacts& facts, schema::CardInfo::Builder builder) {
   builder.setSuspendWhy(facts.suspendWhy);
   builder.setMemoryCounted(facts.memoryCounted);
   builder.setIsolation(facts.isolation);
+  builder.setDriver(facts.driver);
+  builder.setLinkGroup(facts.place.links);
+  builder.setNumaNode(facts.place.numa);
 }
 
 CardFacts readCardFacts(schema::CardInfo::Reader info) {
@@ -167,6 +170,8 @@ CardFacts readCardFacts(schema::CardInfo::Reader info) {
   facts.suspendWhy = text(info.getSuspendWhy()).substr(0, kCardTextMax);
   facts.memoryCounted = text(info.getMemoryCounted()).substr(0, kCardTextMax);
   facts.isolation = info.getIsolation();
+  facts.driver = text(info.getDriver()).substr(0, kNameMax);
+  facts.place = {info.getLinkGroup(), std::max(info.getNumaNode(), -1)};
   return facts;
 }
 

@@ -106,6 +106,9 @@ inline constexpr EventKindEntry kEventKinds[] = {
     {"report-kept", EventTeller::Node,
      "A report of what holds on a card was made, or put elsewhere. The text has where it lies.",
      ""},
+    {"card-report", EventTeller::Node,
+     "The newest report of a card was read: it holds, or the text says why it does not.",
+     "Where it does not: `qgpuctl prove --card CARD`, while the card has no tasks."},
     {"policy-changed", EventTeller::Node, "Cards are shared in another way from now on.", ""},
 
     {"stood-down", EventTeller::Scheduler,

@@ -24,7 +24,8 @@ constexpr std::array<const char*, kReasons> kReasonNames = {
     "CardCordoned", "CardUnhealthy",  "CardTooSmall",  "WrongTenancy",    "HeldWhole",
     "NotWholeFree", "NotEnoughCards", "MemShort",      "CoreShort",       "GreedyShort",
     "SlotsFull",    "ShareNeeded",    "ModelMismatch", "CpuShort",        "HostMemShort",
-    "OtherNode",    "InvalidRequest", "StaleState",    "ManagerStarting", "GroupWaits"};
+    "OtherNode",    "InvalidRequest", "StaleState",    "ManagerStarting", "GroupWaits",
+    "ReportNeeded"};
 
 Status invalid(std::string text) {
   return fail(ErrorCode::InvalidArgument, std::move(text));
@@ -141,6 +142,7 @@ Reason fitOf(const CardRoom& card, const CardAsk& ask) {
   if (!ask.whole && ask.mem > card.mem) return Reason::CardTooSmall;
   if (!card.healthy) return Reason::CardUnhealthy;
   if (card.mark == CardMark::Starting) return Reason::ManagerStarting;
+  if (card.mark == CardMark::Unproven) return Reason::ReportNeeded;
   if (card.mark != CardMark::Ready) return Reason::CardCordoned;
   if (card.exclusive) return Reason::HeldWhole;
   if (ask.whole) return card.tasks == 0 ? Reason::Fits : Reason::NotWholeFree;
@@ -190,6 +192,8 @@ std::string describe(const CardRoom& card, const CardAsk& ask, Reason reason) {
       return "takes no new tasks";
     case Reason::ManagerStarting:
       return "its manager is starting: kubelet does not count its devices yet";
+    case Reason::ReportNeeded:
+      return "has no report that is new enough: `qgpuctl prove` there makes one";
     case Reason::HeldWhole:
       return "held whole by a task";
     case Reason::NotWholeFree:

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 
+#include "actors/ledger/near.h"
 #include "actors/model.h"
 #include "runtime/result.h"
 #include "runtime/units.h"
@@ -64,8 +65,9 @@ enum class Reason : std::uint8_t {
   StaleState,       // the node has not said yet what it holds
   ManagerStarting,  // kubelet does not count the devices of the card, as after a restart
   GroupWaits,       // too few tasks of its group are here, or fit at once
+  ReportNeeded,     // the scheduler wants a newer report of what holds on the card
 };
-inline constexpr std::size_t kReasons = static_cast<std::size_t>(Reason::GroupWaits) + 1;
+inline constexpr std::size_t kReasons = static_cast<std::size_t>(Reason::ReportNeeded) + 1;
 const char* reasonName(Reason reason);
 // Whether waiting can't help: it would not fit were the card, or the node, empty.
 bool isHopeless(Reason reason);
@@ -83,6 +85,7 @@ struct CardRoom {
   std::uint32_t model = 0;  // number of its model's name; the ledger keeps the names
   Policy policy = Policy::BestEffort;
   CardMark mark = CardMark::Ready;
+  CardPlace place{};
   bool exclusive = false;
   bool healthy = true;
 

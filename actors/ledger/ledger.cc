@@ -123,13 +123,25 @@ Result<Placement> Ledger::place(const LedgerAsk& rawAsk) const {
 
   Placement placement{ask.taskClass, each.whole, ask.share, {}, {}};
   if (each.whole) {
-    placement.cards.assign(fitting.begin(), fitting.begin() + ask.cards);
+    placement.cards = nearOnes(fitting, ask.cards);
     for (const std::size_t i : placement.cards) placement.mem.push_back(cards_[i].info.mem);
   } else {
     placement.cards = {best(each, fitting)};
     placement.mem = {ask.mem};
   }
   return placement;
+}
+
+std::vector<std::size_t> Ledger::nearOnes(const std::vector<std::size_t>& fitting,
+                                          std::size_t count) const {
+  std::vector<NearCard> cards;
+  cards.reserve(fitting.size());
+  for (const std::size_t i : fitting) cards.push_back({i, cards_[i].info.place, {}});
+  chooseNear(cards, count);
+  std::vector<std::size_t> chosen;
+  for (std::size_t n = 0; n < count; ++n) chosen.push_back(cards[n].position);
+  std::sort(chosen.begin(), chosen.end());
+  return chosen;
 }
 
 // A total order: the position breaks every tie, so there is one best card.

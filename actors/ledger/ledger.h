@@ -30,6 +30,7 @@ struct LedgerCard {
   std::string id;
   std::uint32_t index = 0;  // position on the node, as people see it
   Bytes mem{0};
+  CardPlace place{};
 };
 
 // What a task gets: the same of each of `cards`, which are positions in the ledger, ascending.
@@ -95,6 +96,8 @@ class Ledger {
   Status check(const LedgerAsk& ask) const;
   Error refuse(const LedgerAsk& ask, const std::vector<std::size_t>& among) const;
   std::size_t best(const CardAsk& ask, const std::vector<std::size_t>& fitting) const;
+  std::vector<std::size_t> nearOnes(const std::vector<std::size_t>& fitting,
+                                    std::size_t count) const;
   std::vector<std::size_t> wanted(const LedgerAsk& ask, Status& found) const;
   void account(const Placement& placement, std::int64_t sign);
 

@@ -67,6 +67,7 @@ std::string digestOf(capnp::List<schema::CardStatus>::Reader cards, Compare comp
     add(static_cast<std::uint64_t>(card.getState()));
     add(static_cast<std::uint64_t>(card.getPolicy()));
     add(static_cast<std::uint64_t>(card.getInfo().getSuspend()));
+    add(card.getReportUnixMs());
     if (compare == Compare::States) continue;
     add(static_cast<std::uint64_t>(card.getTenancy()));
     add(card.getTasks());

@@ -31,8 +31,8 @@ void writeBinding(std::uint64_t nodeTask, const TaskSpec& spec,
 enum class Compare : std::uint8_t { States, Use };
 bool differs(const HeldRecord& told, const HeldRecord& now, Compare compare);
 
-// What the scheduler decides by, and how a card suspends, as text to compare; with Compare::Use
-// also the sums, which it knows from its own account.
+// What the scheduler decides by, reports too, and how a card suspends, as text to compare; with
+// Compare::Use also the sums, which it knows from its own account.
 std::string digestOf(capnp::List<schema::CardStatus>::Reader cards, Compare compare);
 
 }  // namespace qgpu

@@ -10,7 +10,9 @@ namespace {
 
 std::vector<LedgerCard> ledgerCards(const std::vector<CardFacts>& cards) {
   std::vector<LedgerCard> list;
-  for (const CardFacts& facts : cards) list.push_back({facts.id, facts.index, facts.mem});
+  for (const CardFacts& facts : cards) {
+    list.push_back({facts.id, facts.index, facts.mem, facts.place});
+  }
   return list;
 }
 

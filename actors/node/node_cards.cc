@@ -17,6 +17,7 @@ EventKind markEvent(CardMark mark) {
     case CardMark::Draining:
       return "card-draining";
     case CardMark::Starting:
+    case CardMark::Unproven:
       break;  // a node never says it of itself
   }
   return "card-cordoned";
@@ -157,7 +158,9 @@ void NodeCards::apply(const NodeChange& change, Turn&) {
 }
 
 void NodeCards::applyReport(const NodeChange& change) {
-  cards_[change.cards.front()].proved = change.text;
+  Card& card = cards_[change.cards.front()];
+  card.proved = change.text;
+  card.provedSays.clear();
   node_.replyDone(change.asker, "the newest report of " + facts(change.cards.front()).id +
                                     " lies at " + change.text);
 }
@@ -272,6 +275,18 @@ void NodeCards::onSuspendLost(schema::SuspendLost::Reader lost) {
   }
 }
 
+void NodeCards::onReportRead(schema::ReportRead::Reader read) {
+  const Result<std::size_t> found = ledger_.findCard(text(read.getCard()));
+  if (!found) return;
+  Card& card = cards_[*found];
+  const std::uint64_t made = read.getMadeUnixMs();
+  std::string says = made != 0 ? "its report holds" : text(read.getWhy()).substr(0, kCardTextMax);
+  if (card.provedUnixMs == made && card.provedSays == says) return;
+  card.provedUnixMs = made;
+  card.provedSays = std::move(says);
+  node_.note("card-report", 0, card.facts.id, card.provedSays);
+}
+
 std::optional<std::size_t> NodeCards::onReport(schema::CardReport::Reader report) {
   const std::uint32_t index = report.getStatus().getInfo().getIndex();
   for (std::size_t card = 0; card < cards_.size(); ++card) {
@@ -299,6 +314,7 @@ void NodeCards::write(std::size_t card, schema::CardStatus::Builder builder) con
   builder.setState(state);
   builder.setPolicy(word(ledger_.policy(card)));
   builder.setReport(cards_[card].proved);
+  builder.setReportUnixMs(cards_[card].provedUnixMs);
   builder.setTenancy(word(ledger_.tenancy(card)));
   builder.setTasks(use.tasks);
   builder.setMemBound(static_cast<std::uint64_t>(use.memBound.value));

@@ -38,6 +38,8 @@ class NodeCards final : public ChangeOwner {
   // As the card's own suspend does not work any more. Told once; the name of that event makes the
   // member tell the scheduler of the cards.
   void onSuspendLost(schema::SuspendLost::Reader lost);
+  // What the newest report of a card says now. Told where it is another word than before.
+  void onReportRead(schema::ReportRead::Reader read);
 
   // --- ChangeOwner, of the kinds Policy, Mark and Report ---
   // Errors: NotFound (card), Conflict (see Ledger::mayChoosePolicy).
@@ -76,8 +78,10 @@ class NodeCards final : public ChangeOwner {
     // More than the first only in a store of old, where a card had a row under each index that it
     // had been at.
     std::vector<std::uint64_t> rowKeys;
-    CardFigures figures;  // the last report
-    std::string proved;   // path of the newest report of what holds on it
+    CardFigures figures;             // the last report
+    std::string proved;              // path of the newest report of what holds on it
+    std::uint64_t provedUnixMs = 0;  // 0: it holds no longer, or was not read yet
+    std::string provedSays;          // as it was told last
     std::map<std::uint64_t, ShareFigures> shares;
   };
 

@@ -117,6 +117,7 @@ CardRoom roomOf(const ClusterCard& card, const ClusterNodeFacts& facts, std::uin
   room.model = model;
   room.policy = card.policy;
   room.mark = card.mark;
+  room.place = card.place;
   room.healthy = card.healthy;
   return room;
 }
@@ -186,6 +187,8 @@ std::int64_t distance(Reason reason, std::int64_t missing, Bytes cardMem) {
       return 21'500;
     case Reason::CardCordoned:
       return 22'000;
+    case Reason::ReportNeeded:
+      return 22'500;
     case Reason::NodeCordoned:
       return 23'000;
     case Reason::StaleState:

@@ -35,6 +35,8 @@ struct ClusterCard {
   Policy policy = Policy::BestEffort;
   CardMark mark = CardMark::Ready;
   bool healthy = true;
+  std::uint64_t reportUnixMs = 0;  // of the report that holds for it; 0: there is none
+  CardPlace place{};
 };
 
 // What a node says of itself.

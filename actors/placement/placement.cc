@@ -1,6 +1,7 @@
 #include "actors/placement/placement.h"
 
 #include <algorithm>
+#include <span>
 
 namespace qgpu {
 namespace {
@@ -10,10 +11,12 @@ constexpr std::int64_t kCpuSpec = 128'000;
 constexpr std::int64_t kShareSpec = 8'000;
 constexpr std::int64_t kLeftWhole = 2 * kCpuSpec * kShareSpec;
 
-// A rank's bits: 63 what the class keeps off; 51 to 62 replicas; below that the score.
+// A rank's bits: 63 what the class keeps off; 51 to 62 replicas; 44 to 49 how far apart the cards
+// of one task are; below that the score.
 constexpr int kAvoidShift = 63;
 constexpr int kReplicaShift = 51;
 constexpr std::int64_t kReplicasMax = (1 << 12) - 2;
+constexpr int kApartShift = 44;  // 6 bits, above every score but that of a draw
 constexpr std::uint64_t kScoreMask = (std::uint64_t{1} << kReplicaShift) - 1;
 
 std::uint64_t field(std::int64_t value, int bits, int shift) {
@@ -69,6 +72,7 @@ class Ranking {
       rank |= field(std::min<std::int64_t>(particulars_.replicas->onNode, kReplicasMax), 12,
                     kReplicaShift);
     }
+    if (shape_.nodeScore != Score::Random) rank |= field(apart_, 6, kApartShift);
     return rank | (scoreOf(pick) & kScoreMask);
   }
 
@@ -91,38 +95,30 @@ class Ranking {
     return pick.count == 1;
   }
 
-  // Whole cards are all empty: the smallest will do.
+  // Whole cards are all empty: those that are near each other, and of these the smallest.
   bool chooseSeveral(Pick& pick) {
-    std::array<std::uint16_t, kPickMax> fitting;
+    std::array<NearCard, kNodeCardsMax> fitting;
     std::size_t count = 0;
-    const auto better = [&](std::uint16_t a, std::uint16_t b) {
-      const std::uint64_t keyA = severalRank(a);
-      const std::uint64_t keyB = severalRank(b);
-      return keyA != keyB ? keyA < keyB : a < b;
-    };
-    for (std::size_t i = 0; i < node_.cards.size(); ++i) {
-      if (judgeCard(node_.cards[i], shape_) != Reason::Fits) continue;
-      const auto card = static_cast<std::uint16_t>(i);
-      auto* end = fitting.begin() + count;
-      auto* at = std::upper_bound(fitting.begin(), end, card, better);
-      if (at == fitting.end()) continue;
-      if (count == kPickMax)
-        --end;
-      else
-        ++count;
-      std::move_backward(at, end, end + 1);
-      *at = card;
+    for (std::size_t i = 0; i < node_.cards.size() && count < fitting.size(); ++i) {
+      if (judgeCard(node_.cards[i], shape_) == Reason::Fits) fitting[count++] = nearCard(i);
     }
     if (count < shape_.cards) return false;
     pick.count = shape_.cards;
-    std::copy_n(fitting.begin(), pick.count, pick.cards.begin());
+    chooseNear(std::span(fitting).first(count), pick.count);
+    apart_ = apart(std::span(fitting).first(pick.count));
+    for (std::size_t n = 0; n < pick.count; ++n) {
+      pick.cards[n] = static_cast<std::uint16_t>(fitting[n].position);
+    }
     std::sort(pick.cards.begin(), pick.cards.begin() + pick.count);
     return true;
   }
 
-  std::uint64_t severalRank(std::uint16_t card) const {
-    if (shape_.cardScore == Score::Random) return randomOf(card);
-    return static_cast<std::uint64_t>(node_.cards[card].mem.value);
+  // Under Random the draw stands for what is known of the card.
+  NearCard nearCard(std::size_t card) const {
+    if (shape_.cardScore == Score::Random) {
+      return {card, {}, Bytes(static_cast<std::int64_t>(randomOf(card) >> 1))};
+    }
+    return {card, node_.cards[card].place, node_.cards[card].mem};
   }
 
   std::uint64_t randomOf(std::uint64_t card) const {
@@ -215,6 +211,7 @@ class Ranking {
   const Shape& shape_;
   const Fragments& fragments_;
   const Particulars& particulars_;
+  std::uint32_t apart_ = 0;  // of several cards
 };
 
 // Cards aside.

@@ -88,7 +88,7 @@ class Remedies {
       std::vector<std::size_t> marked;
       for (std::size_t card = 0; card < cards; ++card) {
         const CardMark mark = ledger_.room(node, card).mark;
-        if (mark == CardMark::Ready || mark == CardMark::Starting) continue;
+        if (mark != CardMark::Cordoned && mark != CardMark::Draining) continue;
         if (permits_.mayUncordon(node, card)) marked.push_back(card);
       }
       if (marked.empty() && !ledger_.cordoned(node)) continue;

@@ -182,7 +182,8 @@ Result<MemberFacts> readMemberFacts(schema::NodeFacts::Reader reader) {
     }
     facts.ledger.cards.push_back({line.facts.id, line.facts.index, line.facts.model, line.facts.mem,
                                   readPolicy(status.getPolicy()), markOf(status.getState()),
-                                  status.getState() != schema::CardState::QUARANTINED});
+                                  status.getState() != schema::CardState::QUARANTINED,
+                                  status.getReportUnixMs(), line.facts.place});
     facts.cards.push_back(std::move(line));
   }
   return facts;

@@ -7,6 +7,11 @@
 #include "runtime/planted.h"
 
 namespace qgpu {
+namespace {
+
+constexpr std::uint64_t kClocksApart = 86'400'000;  // ms, of two machines
+
+}  // namespace
 
 std::optional<MemberId> Members::find(const std::string& name) const {
   const auto found = names_.find(name);
@@ -112,10 +117,37 @@ void Members::applyMarks(MemberId member) {
     const ClusterCard& card = node.facts.ledger.cards[i];
     const bool drains = node.marks.drains.contains(card.id);
     const bool kept = card.mark == CardMark::Ready && kept_.contains({member, card.id});
+    const bool unproven = card.mark == CardMark::Ready && isUnproven(card);
     ledger_.setMark(*node.node, i,
-                    drains ? CardMark::Draining
-                    : kept ? CardMark::Cordoned
-                           : card.mark);
+                    drains     ? CardMark::Draining
+                    : kept     ? CardMark::Cordoned
+                    : unproven ? CardMark::Unproven
+                               : card.mark);
+  }
+}
+
+bool Members::isUnproven(const ClusterCard& card) const {
+  if (reportMsMax_ == 0) return false;
+  const std::uint64_t made = card.reportUnixMs;
+  const std::uint64_t now = rounds_.unixMs();
+  if (made == 0) return true;
+  return made > now ? made - now > kClocksApart
+                    : now - made > static_cast<std::uint64_t>(reportMsMax_);
+}
+
+void Members::lookAtReports() {
+  if (reportMsMax_ == 0) return;
+  for (const MemberId member : byNode_) {
+    const ClusterMember& node = at(member);
+    const std::vector<ClusterCard>& cards = node.facts.ledger.cards;
+    for (std::size_t i = 0; i < cards.size(); ++i) {
+      const CardMark mark = ledger_.room(*node.node, i).mark;
+      if (mark != CardMark::Ready && mark != CardMark::Unproven) continue;
+      if (isUnproven(cards[i]) == (mark == CardMark::Unproven)) continue;
+      applyMarks(member);
+      if (mark == CardMark::Unproven) freed_.gain(*node.node);
+      break;
+    }
   }
 }
 

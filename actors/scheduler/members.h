@@ -29,9 +29,15 @@ namespace qgpu {
 class Members {
  public:
   // `links`: the adapter that has the connections to the nodes.
+  // `reportMsMax`: as SchedulerOptions have it.
   Members(Rounds& rounds, ClusterLedger& ledger, FreedRoom& freed, ActorId links,
-          Membership::Times times)
-      : rounds_(rounds), ledger_(ledger), freed_(freed), links_(links), membership_(times) {}
+          Membership::Times times, std::int64_t reportMsMax = 0)
+      : rounds_(rounds),
+        ledger_(ledger),
+        freed_(freed),
+        links_(links),
+        reportMsMax_(reportMsMax),
+        membership_(times) {}
 
   // --- who is known ---
   std::size_t size() const { return members_.size(); }
@@ -64,8 +70,12 @@ class Members {
   // --- marks ---
   // To be changed in this round.
   NodeMarks& touchMarks(MemberId member);
-  // The ledger's view of what operators said, and of the cards that are kept.
+  // The ledger's view of what operators said, of the cards that are kept, and of their reports.
   void applyMarks(MemberId member);
+  // Whether a report is wanted, and it has none that is new enough.
+  bool isUnproven(const ClusterCard& card) const;
+  // Reports grow old by themselves. To be called now and again.
+  void lookAtReports();
   // A card that is kept is closed to everybody but the task for which room is made on it.
   void keep(MemberId member, const std::string& card) { kept_.emplace(member, card); }
   void keepNoMore(MemberId member, const std::string& card) { kept_.erase({member, card}); }
@@ -103,6 +113,7 @@ class Members {
   ClusterLedger& ledger_;
   FreedRoom& freed_;
   const ActorId links_;
+  const std::int64_t reportMsMax_;
   Membership membership_;
   std::vector<ClusterMember> members_;  // by MemberId
   std::size_t stored_ = 0;              // of them, from the first on

@@ -31,6 +31,9 @@ struct SchedulerOptions {
   // Where there are no rows: nodes hold tasks of a store that is lost, and are waited for before
   // anything is placed. A store says so itself where it was restored from a copy.
   bool rebuilds = false;
+  // Cards take nothing new without a report (`qgpuctl prove`) that holds and is no older. 0: none
+  // is wanted.
+  std::int64_t reportMsMax = 0;
   std::size_t endedKept = 8'192;  // newest tasks that ended, whose requests are remembered
   UnixMsAtZero unixMsAtZero = [] { return std::int64_t{0}; };  // to date events
   Membership::Times times;

@@ -210,7 +210,8 @@ std::string Plans::remedyFor(const ClusterAsk& ask) const {
   };
   permits.mayUncordon = [this](NodeId node, std::size_t card) {
     const MemberId member = members_.memberOf(node);
-    return !members_.isKept(member, members_.at(member).facts.ledger.cards[card].id);
+    const ClusterCard& known = members_.at(member).facts.ledger.cards[card];
+    return !members_.isKept(member, known.id) && !members_.isUnproven(known);
   };
   return remedyOf(ledger_, ask, permits);
 }

@@ -120,9 +120,11 @@ void Reports::writeCard(const ClusterMember& node, std::size_t card,
   schema::CardState state = schema::CardState::READY;
   if (room.mark != CardMark::Ready) state = schema::CardState::CORDONED;
   if (room.mark == CardMark::Starting) state = schema::CardState::STARTING;
+  if (room.mark == CardMark::Unproven) state = schema::CardState::UNPROVEN;
   if (room.mark == CardMark::Draining && room.tasks != 0) state = schema::CardState::DRAINING;
   if (!room.healthy) state = schema::CardState::QUARANTINED;
   status.setState(state);
+  status.setReportUnixMs(node.facts.ledger.cards[card].reportUnixMs);
   status.setPolicy(word(room.policy));
   status.setTenancy(word(room.tenancy()));
   status.setTasks(room.tasks);

@@ -17,7 +17,7 @@ SchedulerActor::SchedulerActor(SchedulerOptions options, SchedulerPeers peers,
       feed_(shell_.outbox(), kEventBlock),
       rounds_(options_, shell_, feed_),
       ledger_(ClusterLedger::Options{options_.priority, 1, true}),
-      members_(rounds_, ledger_, freed_, peers.links, options_.times),
+      members_(rounds_, ledger_, freed_, peers.links, options_.times, options_.reportMsMax),
       places_(ledger_, members_, freed_),
       waiting_(ledger_, members_, groups_),
       tasks_(options_, rounds_, ledger_, members_, freed_, places_, groups_, waiting_),
@@ -136,6 +136,7 @@ void SchedulerActor::decide() {
   if (!members_.started()) return;  // a node has seen a later term
   if (std::exchange(lookDue_, false)) {
     tasks_.onOverdue();
+    members_.lookAtReports();
     if (places_.gathers()) endGathering();
     if (!places_.gathers()) {
       drains_.look();

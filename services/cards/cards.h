@@ -29,7 +29,6 @@ inline constexpr std::size_t kCardsMax = kSimCardsMax;  // of one node
 
 struct Card : CardFacts {
   // NVIDIA: what takes work off it takes.
-  std::string driverVersion;                     // empty: it does not say
   int minor = -1;                                // of its file /dev/nvidiaN; -1: not known
   std::optional<suspend::SuspendMethod> method;  // set where `suspend` is RM
 };

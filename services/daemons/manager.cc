@@ -40,6 +40,7 @@
 #include "services/kubernetes/agent/tenant_socket.h"
 #include "services/kubernetes/client/event_metrics.h"
 #include "services/kubernetes/client/pod_writer.h"
+#include "services/prove/card_reports.h"
 #include "services/web/web_routes.h"
 #include "store/sqlite_store.h"
 
@@ -223,6 +224,7 @@ struct Manager::Parts {
   std::optional<NodeLink> link;
   std::optional<NodeActorClient> actor;
   std::optional<LoggedEvents> loggedEvents;
+  std::optional<prove::CardReports> reports;
   std::optional<Keeping> keeping;
   std::optional<CardWatch> cardWatch;  // none: no card of NVIDIA's
   std::optional<NodeHandler> handler;
@@ -254,6 +256,7 @@ struct Manager::Parts {
   kj::Maybe<KubeletHandlers&> addKubelet(const ManagerOptions& options,
                                          const TenantEnvironment& environment);
   Status serveKubelet(const ManagerOptions& options);
+  void readReports(ActorId nodeId);
   void addAgent(const ManagerOptions& options, KubeCredentials credentials, ActorId nodeId);
   void close();
 };
@@ -363,8 +366,23 @@ void Manager::Parts::addServers(CardsFound& found, const ManagerOptions& options
   Outlet(mainActors, clientId).sendUrgent(nodeId, [](auto message) { message.initStart(); });
   loggedEvents.emplace(*actor, log);
   loggedEvents->start();
+  readReports(nodeId);
   if (memberId != ActorId::kNobody) addMember(options, environment, nodeId);
   if (tls) followCertificates();
+}
+
+void Manager::Parts::readReports(ActorId nodeId) {
+  const auto post = [this](std::function<void()> work) { mainLoop.post(std::move(work)); };
+  const auto tell = [this, nodeId](const std::string& card, const prove::ReportNow& now) {
+    Outlet(mainActors, clientId).sendUrgent(nodeId, [&](schema::Envelope::Builder message) {
+      auto read = message.initReportRead();
+      read.setCard(card);
+      read.setMadeUnixMs(static_cast<std::uint64_t>(now.madeUnixMs));
+      read.setWhy(now.why);
+    });
+  };
+  reports.emplace(*actor, kj->timer(), log, QGPU_VERSION, post, tell);
+  reports->start();
 }
 
 void Manager::Parts::serveScrapes(const ManagerOptions& options, TcpListener listener) {
@@ -472,6 +490,7 @@ void Manager::Parts::close() {
     told.catch_([](kj::Exception&&) {}).wait(kj->waitScope());
   }
   plugin.reset();
+  reports.reset();
   loggedEvents.reset();
   web.reset();
   agent.reset();

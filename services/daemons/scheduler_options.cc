@@ -14,6 +14,7 @@ namespace {
 
 constexpr Nanos kLeaseMin = seconds(1);
 constexpr Nanos kLeaseMax = seconds(3600);
+constexpr std::int64_t kReportDaysMax = 3'650;
 constexpr std::int64_t kRecordMibMax = 1 << 20;
 
 // In the order of help.
@@ -66,6 +67,9 @@ constexpr std::array kFlags = {
             "auto"},
     FlagRow{"leader-elect", "WHEN", "on Kubernetes, act only while holding a Lease: on or off",
             "on"},
+    FlagRow{"require-report", "DAYS",
+            "cards take nothing new without a report (qgpuctl prove) that is no older and holds",
+            nullptr, "none is wanted"},
     FlagRow{"rebuild-from-nodes", nullptr,
             "into an empty store take what nodes hold, before anything is placed"},
     FlagRow{"restore", "FILE", "put a snapshot into the store, which must be empty, and end",
@@ -154,6 +158,11 @@ Status readMebibytes(const Given& given, std::int64_t& to) {
   return badValue(given, "a number of MiB from 1 to " + std::to_string(kRecordMibMax));
 }
 
+Status readDays(const Given& given, std::int64_t& to) {
+  if (readInto(parseInteger(given.text, 1, kReportDaysMax, "days"), to)) return ok();
+  return badValue(given, "a number of days from 1 to " + std::to_string(kReportDaysMax));
+}
+
 Status readTime(const Given& given, std::int64_t& to) {
   const auto parsed = parseRfc3339(given.text);
   if (!parsed) return badValue(given, "a time of UTC, as in 2026-01-31T12:00:00Z");
@@ -223,6 +232,7 @@ Status readOne(std::string_view name, const Given& given, SchedulerDaemonOptions
   if (name == "advertise") return readAddress(given, to.advertise);
   if (name == "run-dir") return readRunDir(given, to.runDir);
   if (name == "lease") return readLease(given, to.lease);
+  if (name == "require-report") return readDays(given, to.reportDays);
   if (name == "tls-cert") return readPath(given, to.tlsCert);
   if (name == "tls-key") return readPath(given, to.tlsKey);
   if (name == "tls-ca") return readPath(given, to.tlsCa);

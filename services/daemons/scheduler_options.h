@@ -39,6 +39,7 @@ struct SchedulerDaemonOptions {
   std::string rpc;                                  // HOST:PORT, or empty: none
   schema::Score priority = schema::Score::BINPACK;  // of ordinary tasks
   Nanos lease = seconds(15);
+  std::int64_t reportDays = 0;  // that a card's report may be old; 0: none is wanted
   LogLevel logLevel = LogLevel::Info;
   LogFormat logFormat = LogFormat::Text;
   std::string tlsCert;  // PEM files; all three or none

@@ -20,7 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uintmax_t kReportMax = 4U << 20U;
 constexpr std::array<std::int64_t, 3> kKernelsMs = {1, 10, 100};
 
 class Run {
@@ -205,25 +204,6 @@ Status writeFile(const fs::path& path, const std::string& text) {
               path.string() + " can't be written: name another folder with --dir");
 }
 
-Result<std::string> readFile(const fs::path& path) {
-  std::error_code error;
-  const std::uintmax_t size = fs::file_size(path, error);
-  std::ifstream file(path, std::ios::binary);
-  if (error || !file) return fail(ErrorCode::NotFound, path.string() + " can't be read");
-  if (size > kReportMax) return fail(ErrorCode::Corrupt, path.string() + " is too large");
-  std::string text(size, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(size));
-  return text;
-}
-
-// For what has no card of a manager: a program is asked.
-class AnyHost final : public demo::TenantHost {
- public:
-  AnyHost(const std::string& binaries, const std::string& outputs) : TenantHost(binaries) {
-    dir_ = outputs;
-  }
-};
-
 }  // namespace
 
 std::vector<std::string> proveParts() {
@@ -294,31 +274,17 @@ Result<std::string> writeReport(const ProveOptions& options, const Report& repor
   return fs::absolute(json).lexically_normal().string();
 }
 
-Result<Report> readReportFile(const std::string& path) {
-  const Result<std::string> text = readFile(path);
-  if (!text) return text.error();
-  return readReport(*text);
-}
-
 Result<Verified> verifyReport(const ProveOptions& options) {
   const Result<std::string> signer = signerOf(options.verify, options.allowedSigners);
   if (!signer) return signer.error();
   Result<Report> report = readReportFile(options.verify);
   if (!report) return report.error();
   const fs::path page = fs::path(options.verify).parent_path() / "report.md";
-  if (const Result<std::string> text = readFile(page); text && *text != pageOf(*report)) {
+  if (const Result<std::string> text = readDocument(page); text && *text != pageOf(*report)) {
     return fail(ErrorCode::Corrupt,
                 page.string() + " is not the page of " + options.verify + ", which is signed");
   }
   return Verified{std::move(*report), *signer};
-}
-
-std::string openclDriver(const std::string& binaries) {
-  const demo::OutputFolder outputs("prove");
-  if (!outputs.made()) return "";
-  AnyHost host(binaries, outputs.path());
-  const Result<std::string> driver = driverOf(host);
-  return driver ? *driver : "";
 }
 
 }  // namespace qgpu::prove

@@ -51,11 +51,4 @@ struct Verified {
 };
 Result<Verified> verifyReport(const ProveOptions& options);
 
-// At most 4 MiB.
-Result<Report> readReportFile(const std::string& path);
-
-// What qgpu-work, beside qgpuctl, finds of the driver of this machine's first OpenCL device; empty
-// where it can't.
-std::string openclDriver(const std::string& binaries);
-
 }  // namespace qgpu::prove

@@ -3,9 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <fcntl.h>
+#include <linux/magic.h>
 #include <simdjson.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
 #include <utility>
 
+#include "runtime/fd.h"
 #include "services/base/json.h"
 
 namespace qgpu::prove {
@@ -14,6 +20,8 @@ namespace {
 using simdjson::dom::element;
 
 constexpr std::string_view kKind = "qgpu-report";
+constexpr off_t kDocumentMax = 4 << 20;
+constexpr std::size_t kHeadTextMax = 1'024;
 constexpr std::array<std::string_view, 3> kVerdicts = {"not proven", "weaker", "proven"};
 
 // The texts of a head and what they are called, for who writes and who reads.
@@ -166,7 +174,13 @@ Result<Report> readReport(const std::string& json) {
   if (root["head"].get(head) != simdjson::SUCCESS || !head.is_object()) {
     return fail(ErrorCode::Corrupt, "the report is damaged: it has no head");
   }
-  for (const auto& [name, field] : kTexts) report.head.*field = read.text(head, name);
+  for (const auto& [name, field] : kTexts) {
+    report.head.*field = read.text(head, name);
+    if ((report.head.*field).size() > kHeadTextMax) {
+      return fail(ErrorCode::Corrupt,
+                  std::string("the report is damaged: its \"") + name + "\" is too long");
+    }
+  }
   report.head.othersPermille = read.number(head, "others_permille");
   report.head.stolenPermille = read.number(head, "stolen_permille");
   read.each(root, "promises",
@@ -175,6 +189,37 @@ Result<Report> readReport(const std::string& json) {
             [&](const element& one) { report.curves.push_back(read.curve(one)); });
   if (read.missing().empty()) return report;
   return fail(ErrorCode::Corrupt, "the report is damaged: " + read.missing());
+}
+
+Result<std::string> readDocument(const std::string& path) {
+  // What it is, before it is opened: that alone does something to some devices.
+  const Fd there(::open(path.c_str(), O_PATH | O_CLOEXEC));
+  struct stat is {};
+  struct statfs on {};
+  const bool regular = there.get() >= 0 && ::fstat(there.get(), &is) == 0 && S_ISREG(is.st_mode) &&
+                       ::fstatfs(there.get(), &on) == 0 && on.f_type != PROC_SUPER_MAGIC &&
+                       on.f_type != SYSFS_MAGIC;
+  const std::string again = "/proc/self/fd/" + std::to_string(there.get());
+  const Fd file(regular ? ::open(again.c_str(), O_RDONLY | O_CLOEXEC) : -1);
+  if (file.get() < 0) return fail(ErrorCode::NotFound, path + " can't be read");
+  if (is.st_size > kDocumentMax) return fail(ErrorCode::Corrupt, path + " is too large");
+  std::string text(static_cast<std::size_t>(is.st_size), '\0');
+  std::size_t got = 0;
+  while (got < text.size()) {
+    const ssize_t n =
+        ::pread(file.get(), text.data() + got, text.size() - got, static_cast<off_t>(got));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    got += static_cast<std::size_t>(n);
+  }
+  text.resize(got);
+  return text;
+}
+
+Result<Report> readReportFile(const std::string& path) {
+  const Result<std::string> text = readDocument(path);
+  if (!text) return text.error();
+  return readReport(*text);
 }
 
 std::vector<std::string> staleSince(const Head& head, const Standing& now) {

@@ -81,6 +81,11 @@ struct Report {
 std::string jsonOf(const Report& report);
 // Corrupt: it is no report. Unsupported: one of a newer schema.
 Result<Report> readReport(const std::string& json);
+// The same of a file; the errors of readDocument() too.
+Result<Report> readReportFile(const std::string& path);
+// The text of a file, as a report or its page is one. NotFound: it is no regular file, or may not
+// be read; Corrupt: it has more than 4 MiB. Nothing is waited for, as a FIFO would have it.
+Result<std::string> readDocument(const std::string& path);
 
 // What of `head` is not so any more; each text names what was and what is. Empty values of `now`
 // are not known, and not compared.

@@ -19,6 +19,7 @@ void writeOptions(const SchedulerOptions& options, schema::DecisionOptions::Buil
   to.setRefusedPauseNs(options.refusedPause.value);
   to.setLookEveryNs(options.lookEvery.value);
   to.setProbeEveryNs(options.probeEvery.value);
+  to.setReportMsMax(options.reportMsMax);
 }
 
 }  // namespace
@@ -78,6 +79,7 @@ SchedulerOptions readOptions(schema::DecisionOptions::Reader recorded) {
   options.refusedPause = Nanos(recorded.getRefusedPauseNs());
   options.lookEvery = Nanos(recorded.getLookEveryNs());
   options.probeEvery = Nanos(recorded.getProbeEveryNs());
+  options.reportMsMax = recorded.getReportMsMax();
   return options;
 }
 

@@ -167,6 +167,12 @@ struct NvmlMemory {
   unsigned long long total, free, used;
 };
 
+struct NvmlPci {
+  char shortId[16];
+  U domain, bus, device, deviceId, subsystemId;
+  char id[32];
+};
+
 struct NvmlMemory2 {
   U version;
   unsigned long long total, reserved, free, used;
@@ -183,6 +189,7 @@ struct NvmlUtilization {  // nvmlProcessesUtilizationInfo_t
   void* entries;
 };
 
+static_assert(sizeof(NvmlPci) == 68);
 static_assert(sizeof(NvmlMemory) == 24 && sizeof(NvmlMemory2) == 40);
 static_assert(sizeof(NvmlProcesses) == 24 && sizeof(NvmlUtilization) == 24);
 

@@ -10,6 +10,8 @@
 //   !count|N  nvmlDeviceGetCount answers N, and so does the search for a card by its UUID
 //   !hang|1   questions about cards are never answered
 //   !die|1    they end the process
+// A line "!links|0>1 1>0 2>s" says which NVLinks are up, by the cards' places: of each card to
+// another one or to the switch s. Card N is plugged in at 0000:(30 + N in hex):00.0.
 // Errors of "?" are a question about them that fails. A card that was lost or not there once stays
 // so until the library is initialised anew.
 // With QGPU_DRIVER_ROOT what the kernel's stand-in (tests/rm_stand_in) has given away is used as
@@ -129,6 +131,28 @@ int look(Device device, Card& out) {
   const auto* place = reinterpret_cast<const std::string*>(device);
   if (place < known || place >= known + kCardsMax || place->empty()) return kInvalidArgument;
   return look(*place, out);
+}
+
+std::size_t placeOf(Device device) {
+  return static_cast<std::size_t>(reinterpret_cast<const std::string*>(device) - known);
+}
+
+// Where the links of the card at this place lead.
+std::vector<std::string> linksOf(std::size_t place) {
+  std::vector<std::string> ends;
+  std::istringstream links(unkind("links"));
+  for (std::string link; links >> link;) {
+    const std::size_t to = link.find('>');
+    if (link.substr(0, to) == std::to_string(place)) ends.push_back(link.substr(to + 1));
+  }
+  return ends;
+}
+
+void pciAt(unsigned number, qgpu::nvidia::cuda::NvmlPci& out) {
+  out = {};
+  out.bus = 0x30 + number;
+  std::snprintf(out.shortId, sizeof out.shortId, "0000:%02X:00.0", out.bus);
+  std::snprintf(out.id, sizeof out.id, "00000000:%02X:00.0", out.bus);
 }
 
 std::uint64_t usedOf(const Card& card) {
@@ -262,6 +286,32 @@ QGPU_NVML nvmlDeviceGetName(Device device, char* out, unsigned room) {
   Card card;
   const int rc = look(device, card);
   return rc == kSuccess ? give(card.name, out, room) : rc;
+}
+QGPU_NVML nvmlDeviceGetPciInfo_v3(Device device, qgpu::nvidia::cuda::NvmlPci* out) {
+  Card card;
+  const int rc = look(device, card);
+  if (rc == kSuccess) pciAt(static_cast<unsigned>(placeOf(device)), *out);
+  return rc;
+}
+QGPU_NVML nvmlDeviceGetNvLinkState(Device device, unsigned link, unsigned* up) {
+  Card card;
+  const int rc = look(device, card);
+  if (rc != kSuccess) return rc;
+  const auto ends = linksOf(placeOf(device));
+  if (ends.empty()) return kNotSupported;
+  if (link >= 18) return kInvalidArgument;
+  *up = link < ends.size() ? 1 : 0;
+  return kSuccess;
+}
+QGPU_NVML nvmlDeviceGetNvLinkRemotePciInfo_v2(Device device, unsigned link,
+                                              qgpu::nvidia::cuda::NvmlPci* out) {
+  Card card;
+  const int rc = look(device, card);
+  if (rc != kSuccess) return rc;
+  const auto ends = linksOf(placeOf(device));
+  if (link >= ends.size()) return kNotSupported;
+  pciAt(ends[link] == "s" ? 0x80 : static_cast<unsigned>(std::atoi(ends[link].c_str())), *out);
+  return kSuccess;
 }
 QGPU_NVML nvmlDeviceGetMinorNumber(Device device, unsigned* out) {
   Card card;

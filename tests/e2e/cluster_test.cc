@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <ctime>
 #include <deque>
 #include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <map>
 #include <mutex>
@@ -12,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <sys/utsname.h>
 #include <thread>
 #include <unistd.h>
 
@@ -90,6 +93,60 @@ TEST(Cluster, BindsWhatIsSubmittedAndEndsWhatIsDeleted) {
   EXPECT_EQ(ctl(scheduler, {"delete", std::to_string(id)}).status, 0);
   EXPECT_TRUE(eventually([&] { return node.tasks().empty(); }));
   EXPECT_TRUE(eventually([&] { return scheduler.task(id)["place"] == "ended"; }));
+}
+
+// A report of today as `prove` writes it, of a card of this machine and these programs.
+std::string reportOf(const std::string& card, const std::string& version) {
+  utsname kernel{};
+  ::uname(&kernel);
+  char date[32];
+  const std::time_t now = std::time(nullptr);
+  std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
+  Json head = {{"card", card},          {"kernel", kernel.release}, {"qgpu", version},
+               {"date", date},          {"others_permille", 0},     {"stolen_permille", 0},
+               {"driver", "of nothing"}};
+  for (const char* text :
+       {"model", "backend", "host", "suspend", "isolation", "realtime", "clock", "command"}) {
+    head[text] = "x";
+  }
+  const Json promise = {{"id", "quota"},
+                        {"promise", "p"},
+                        {"verdict", "proven"},
+                        {"why", ""},
+                        {"figures", Json::object()},
+                        {"again", "a"}};
+  return Json({{"kind", "qgpu-report"},
+               {"schema", 1},
+               {"head", head},
+               {"promises", Json::array({promise})},
+               {"online_starts", Json::array()}})
+      .dump();
+}
+
+TEST(Cluster, WhereReportsAreWantedACardTakesNothingNewBeforeItHasOne) {
+  Scheduler scheduler({"--require-report=30"});
+  Manager a(memberOf(scheduler, "node-a"));
+  ASSERT_TRUE(scheduler.waitFor("node-a", "alive"));
+  const std::uint64_t task = submitted(scheduler, {"--memory", "2", "--core", "50"});
+  EXPECT_HOLDS(scheduler.ask("tasks").dump(), "ReportNeeded");
+  EXPECT_HOLDS(scheduler.ask("cards").dump(), "\"state\":\"unproven\"");
+
+  TempFolder folder;
+  const std::string path = folder.path() + "/report.json";
+  const auto keep = [&](const std::string& report) {
+    std::ofstream(path) << report;
+    ASSERT_TRUE(a.ask("report sim-1 " + path)["ok"]);
+  };
+  const std::string version = a.ask("status")["version"];
+  keep(reportOf("sim-1", "0.0.1"));
+  const std::string why = "qgpu 0.0.1 is " + version;
+  EXPECT_TRUE(eventually([&] { return a.ask("events 0").dump().find(why) != std::string::npos; }));
+  EXPECT_EQ(scheduler.task(task)["place"], "waiting");
+
+  keep(reportOf("sim-1", version));
+  EXPECT_TRUE(eventually([&] { return scheduler.task(task)["place"] == "bound"; }))
+      << a.ask("events 0") << scheduler.ask("tasks");
+  EXPECT_HOLDS(scheduler.task(task).dump(), "sim-1");
 }
 
 TEST(Cluster, AShellEvaluatesWhatASubmitAnswersUnlessTheTaskWaits) {

@@ -79,6 +79,13 @@ TEST_F(Prove, QuicklySaysWhatHoldsAndIsSigned) {
   EXPECT_TRUE(read(at("shares.svg")).starts_with("<svg"));
   EXPECT_EQ(manager.cards()[0]["policy"], "burst-share") << "as it was";
   EXPECT_EQ(manager.cards()[0]["report"], at("report.json"));
+  EXPECT_EQ(manager.cards()[0]["driver"], report["head"]["driver"]);
+  const bool holds = quick.status == 0;  // nothing is not proven
+  EXPECT_TRUE(eventually([&] {
+    return manager.ask("events 0").dump().find(holds ? "its report holds" : "are not proven") !=
+           std::string::npos;
+  })) << manager.ask("events 0");
+  EXPECT_EQ(manager.cards()[0].contains("report_unix_ms"), holds);
   EXPECT_TRUE(manager.tasks().empty());
 
   const auto good = verify();

@@ -23,7 +23,8 @@ case "${1:-}" in
     exit 2
     ;;
 esac
-# shellcheck disable=SC2086
+# Names here have no blanks.
+# shellcheck disable=SC2038,SC2086
 find actors bench runtime services store tests -name '*.h' -o -name '*.cc' |
   xargs -n 50 -P "$(nproc)" "$program" $how || {
   echo "format: ./dev format mends it" >&2

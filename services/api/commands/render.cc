@@ -194,9 +194,14 @@ void writeCard(DocumentWriter& json, schema::CardStatus::Reader status, std::str
   json.field("suspend", suspendName(info.getSuspend()));
   json.optional("suspend_why", view(info.getSuspendWhy()));
   json.optional("memory_counted", view(info.getMemoryCounted()));
+  json.optional("driver", view(info.getDriver()));
+  if (info.getLinkGroup() != 0) json.count("link_group", info.getLinkGroup());
+  if (info.getNumaNode() >= 0)
+    json.count("numa_node", static_cast<std::uint64_t>(info.getNumaNode()));
   json.field("isolation", enumName(info.getIsolation()));
   json.field("state", cardStateName(status.getState())).count("tasks", status.getTasks());
   json.optional("report", view(status.getReport()));
+  if (status.getReportUnixMs() != 0) json.count("report_unix_ms", status.getReportUnixMs());
   cardFigures(json, status);
   json.endObject();
 }

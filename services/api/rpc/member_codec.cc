@@ -65,6 +65,7 @@ void Check::facts(schema::NodeFacts::Reader facts) {
       text(info.getModel(), "card.model");
       text(info.getBackend(), "card.backend");
       text(info.getPlatform(), "card.platform");
+      text(info.getDriver(), "card.driver");
       text(info.getSuspendWhy(), "card.suspendWhy", kSentenceMax);
       text(info.getMemoryCounted(), "card.memoryCounted", kSentenceMax);
       known(info.getSuspend(), "card.suspend");

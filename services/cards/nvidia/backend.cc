@@ -7,6 +7,7 @@
 #include "services/cards/nvidia/health.h"
 #include "services/cards/nvidia/probe.h"
 #include "services/cards/nvidia/suspend_trial.h"
+#include "services/cards/pci_place.h"
 #include "services/nvidia_abi/rm_abi.h"
 
 namespace qgpu {
@@ -37,7 +38,9 @@ Result<CardsFound> nvidiaCards(const CardsOptions& options) {
   if (!nvidia) return nvidia.error();
   CardsFound found;
   found.leftAlone = std::move(nvidia->silent);
-  for (const NvidiaDevice& device : nvidia->devices) {
+  const std::vector<std::uint32_t> links = linkGroups(nvidia->devices);
+  for (std::size_t i = 0; i < nvidia->devices.size(); i++) {
+    const NvidiaDevice& device = nvidia->devices[i];
     if (device.mig) {
       found.leftAlone.push_back(device.uuid + " (" + device.name +
                                 ") is split into MIG instances; `nvidia-smi -mig 0` undoes that");
@@ -52,7 +55,11 @@ Result<CardsFound> nvidiaCards(const CardsOptions& options) {
     card.mem = device.mem;
     card.platform = kNvidia;
     card.device = device.index;
-    card.driverVersion = device.driver;
+    card.driver = device.driver;
+    card.place.links = links[i];
+    if (const auto numa = numaNodeOf(options.pciDevices, device.bus)) {
+      card.place.numa = static_cast<std::int32_t>(*numa);
+    }
     card.minor = device.minor;
     card.memoryCounted = whereMemoryCounts(device.driver);
     found.cards.push_back(std::move(card));

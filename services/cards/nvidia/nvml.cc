@@ -1,6 +1,7 @@
 #include "services/cards/nvidia/nvml.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <dlfcn.h>
 
 namespace qgpu {
@@ -9,6 +10,15 @@ namespace {
 constexpr unsigned long long kXidEvent = 8;  // nvmlEventTypeXidCriticalError
 constexpr int kUncorrected = 1, kSinceLoaded = 0;
 constexpr unsigned kTextMax = 96;
+constexpr unsigned kLinksMax = 36;  // of one card; those that it has not are no success
+
+// NVML writes the domain with eight digits and letters large, the kernel with four and small.
+std::string busOf(const cuda::NvmlPci& pci) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%04x:%02x:%02x.0", pci.domain & 0xffffffffU, pci.bus & 0xffU,
+                pci.device & 0xffU);
+  return text;
+}
 
 const char* remedy(int code) {
   switch (code) {
@@ -38,6 +48,9 @@ const char* Nvml::resolveAll() {
   resolve("nvmlDeviceGetMinorNumber", minor_);
   resolve("nvmlDeviceGetMigMode", mig_);
   resolve("nvmlDeviceGetTotalEccErrors", ecc_);
+  resolve("nvmlDeviceGetPciInfo_v3", pci_);
+  resolve("nvmlDeviceGetNvLinkState", linkState_);
+  resolve("nvmlDeviceGetNvLinkRemotePciInfo_v2", linkTo_);
   resolve("nvmlEventSetCreate", makeEvents_);
   resolve("nvmlEventSetFree", freeEvents_);
   resolve("nvmlDeviceRegisterEvents", register_);
@@ -140,6 +153,23 @@ int Nvml::minor(cuda::NvmlDevice device) const {
 bool Nvml::mig(cuda::NvmlDevice device) const {
   unsigned now = 0, next = 0;
   return mig_ != nullptr && mig_(device, &now, &next) == kSuccess && now != 0;
+}
+
+std::string Nvml::bus(cuda::NvmlDevice device) const {
+  cuda::NvmlPci pci{};
+  return pci_ != nullptr && pci_(device, &pci) == kSuccess ? busOf(pci) : "";
+}
+
+std::vector<std::string> Nvml::linked(cuda::NvmlDevice device) const {
+  std::vector<std::string> ends;
+  if (linkState_ == nullptr || linkTo_ == nullptr) return ends;
+  for (unsigned link = 0; link < kLinksMax; link++) {
+    unsigned up = 0;
+    cuda::NvmlPci end{};
+    if (linkState_(device, link, &up) != kSuccess || up == 0) continue;
+    if (linkTo_(device, link, &end) == kSuccess) ends.push_back(busOf(end));
+  }
+  return ends;
 }
 
 int Nvml::uncorrectedErrors(cuda::NvmlDevice device, std::uint64_t& out) const {

@@ -40,6 +40,10 @@ class Nvml {
   std::uint64_t used(cuda::NvmlDevice device) const;   // by everybody
   int minor(cuda::NvmlDevice device) const;            // of its file in /dev; -1: it does not say
   bool mig(cuda::NvmlDevice device) const;             // split into instances
+  // Where it is plugged in, as the kernel writes it: "0000:3b:00.0"; empty: it does not say.
+  std::string bus(cuda::NvmlDevice device) const;
+  // What its NVLinks that are up lead to, in the same words: cards, or switches.
+  std::vector<std::string> linked(cuda::NvmlDevice device) const;
   // Uncorrected memory errors since the driver was loaded. Only kSuccess says how many.
   int uncorrectedErrors(cuda::NvmlDevice device, std::uint64_t& out) const;
 
@@ -83,6 +87,9 @@ class Nvml {
   int (*minor_)(cuda::NvmlDevice, unsigned*) = nullptr;
   int (*mig_)(cuda::NvmlDevice, unsigned*, unsigned*) = nullptr;
   int (*ecc_)(cuda::NvmlDevice, int, int, unsigned long long*) = nullptr;
+  int (*pci_)(cuda::NvmlDevice, cuda::NvmlPci*) = nullptr;
+  int (*linkState_)(cuda::NvmlDevice, unsigned, unsigned*) = nullptr;
+  int (*linkTo_)(cuda::NvmlDevice, unsigned, cuda::NvmlPci*) = nullptr;
   int (*makeEvents_)(void**) = nullptr;
   int (*freeEvents_)(void*) = nullptr;
   int (*register_)(cuda::NvmlDevice, unsigned long long, void*) = nullptr;

@@ -5,8 +5,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 #include "services/base/child_probe.h"
 #include "services/cards/nvidia/nvml.h"
@@ -42,7 +44,9 @@ std::string listDevice(int out, const Nvml& nvml, std::uint32_t index) {
   cleanField(driver.data());
   std::ostringstream line;
   line << uuid << '\t' << index << '\t' << bytes << '\t' << (nvml.mig(device) ? 1 : 0) << '\t'
-       << nvml.minor(device) << '\t' << driver << '\t' << name;
+       << nvml.minor(device) << '\t' << driver << '\t' << nvml.bus(device) << '\t';
+  for (const std::string& end : nvml.linked(device)) line << end << ' ';
+  line << '\t' << name;
   tell(out, kCard, line.str());
   return "";
 }
@@ -102,13 +106,16 @@ Result<NvidiaFound> parseAnswer(const std::string& text) {
     if (what == kRefused) return fail(ErrorCode::Unavailable, words);
     if (what == kSilent) found.silent.push_back(words);
     if (what != kCard) continue;
-    std::string index, mem, mig, minor;
+    std::string index, mem, mig, minor, links;
     if (!std::getline(fields, device.uuid, '\t') || !std::getline(fields, index, '\t') ||
         !std::getline(fields, mem, '\t') || !std::getline(fields, mig, '\t') ||
         !std::getline(fields, minor, '\t') || !std::getline(fields, device.driver, '\t') ||
+        !std::getline(fields, device.bus, '\t') || !std::getline(fields, links, '\t') ||
         !std::getline(fields, device.name)) {
       continue;
     }
+    std::istringstream ends(links);
+    for (std::string end; ends >> end;) device.linked.push_back(end);
     device.index = static_cast<std::uint32_t>(std::strtoul(index.c_str(), nullptr, 10));
     device.mem = Bytes(std::strtoll(mem.c_str(), nullptr, 10));
     device.mig = mig == "1";
@@ -119,6 +126,31 @@ Result<NvidiaFound> parseAnswer(const std::string& text) {
 }
 
 }  // namespace
+
+std::vector<std::uint32_t> linkGroups(const std::vector<NvidiaDevice>& devices) {
+  std::vector<std::uint32_t> groups(devices.size());
+  std::uint32_t last = 0;
+  for (std::size_t first = 0; first < devices.size(); first++) {
+    if (groups[first] != 0 || devices[first].linked.empty()) continue;
+    groups[first] = ++last;
+    std::set<std::string> ends(devices[first].linked.begin(), devices[first].linked.end());
+    ends.insert(devices[first].bus);
+    // Whoever leads to one of these belongs to them, and so does where else it leads.
+    for (bool grew = true; std::exchange(grew, false);) {
+      for (std::size_t i = 0; i < devices.size(); i++) {
+        const auto& linked = devices[i].linked;
+        const bool joins = std::any_of(linked.begin(), linked.end(),
+                                       [&](const std::string& end) { return ends.contains(end); });
+        if (groups[i] != 0 || !joins) continue;
+        groups[i] = last;
+        ends.insert(linked.begin(), linked.end());
+        ends.insert(devices[i].bus);
+        grew = true;
+      }
+    }
+  }
+  return groups;
+}
 
 Result<NvidiaFound> probeNvidia(Nanos timeout, const std::string& pciDevices) {
   const auto list = [&](int out) { listDevices(out, pciDevices); };

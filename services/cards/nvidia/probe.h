@@ -18,7 +18,13 @@ struct NvidiaDevice {
   bool mig = false;
   std::string driver;  // its version; empty: it does not say
   int minor = -1;      // of its file in /dev; -1: it does not say
+  std::string bus;     // where it is plugged in: "0000:3b:00.0"; empty: it does not say
+  std::vector<std::string> linked;  // where its NVLinks lead, in the same words
 };
+
+// By device, the group of those that NVLink joins, from 1 on, also over switches and other cards;
+// 0: it has no link.
+std::vector<std::uint32_t> linkGroups(const std::vector<NvidiaDevice>& devices);
 
 struct NvidiaFound {
   std::vector<NvidiaDevice> devices;

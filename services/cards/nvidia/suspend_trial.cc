@@ -35,11 +35,11 @@ std::vector<SuspendAnswer> answersKept(const SuspendTrial& trial, Log& log) {
 }
 
 SuspendAnswer tested(const Card& card, const SuspendTrial& trial) {
-  SuspendAnswer answer{card.id, card.driverVersion, std::nullopt, ""};
+  SuspendAnswer answer{card.id, card.driver, std::nullopt, ""};
   const auto body = [&](int out) {
     suspend::SelfTestOptions options;
     options.uuid = card.id;
-    options.driverVersion = card.driverVersion;
+    options.driverVersion = card.driver;
     options.minor = card.minor;
     options.probe = trial.probe;
     options.patience = trial.patience;
@@ -73,13 +73,13 @@ class Choosing {
 
   void choose(Card& card) {
     const auto known = std::find_if(kept_.begin(), kept_.end(), [&](const SuspendAnswer& one) {
-      return one.card == card.id && one.driver == card.driverVersion;
+      return one.card == card.id && one.driver == card.driver;
     });
     const bool again = trial_.choice == SuspendChoice::Rm;
     if (known != kept_.end() && (known->method || !again)) {
       answers_.push_back(*known);
     } else {
-      log_.info("suspend-test", {{"card", card.id}, {"driver", card.driverVersion}});
+      log_.info("suspend-test", {{"card", card.id}, {"driver", card.driver}});
       answers_.push_back(tested(card, trial_));
       new_ = true;
     }

@@ -54,6 +54,7 @@ Result<CardsFound> openclCards(const CardsOptions& options) {
     card.suspend = freezeOrGate(options.suspend, canFreeze(device));
     card.platform = device.platform;
     card.device = device.index;
+    card.driver = device.driver;
     found.cards.push_back(std::move(card));
   }
   return found;

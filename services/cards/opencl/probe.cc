@@ -47,15 +47,18 @@ void printDevice(const OpenclCalls& calls, const char* platform, cl_uint index, 
   cl_ulong mem = 0;
   cl_bool available = CL_FALSE;
   char name[256] = "";
+  char driver[64] = "";
   calls.deviceInfo(id, CL_DEVICE_TYPE, sizeof type, &type, nullptr);
   calls.deviceInfo(id, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof mem, &mem, nullptr);
   calls.deviceInfo(id, CL_DEVICE_AVAILABLE, sizeof available, &available, nullptr);
   calls.deviceInfo(id, CL_DEVICE_NAME, sizeof name - 1, name, nullptr);
+  calls.deviceInfo(id, CL_DRIVER_VERSION, sizeof driver - 1, driver, nullptr);
   if (available == CL_FALSE || (type & CL_DEVICE_TYPE_CUSTOM) != 0) return;
   cleanField(name);
+  cleanField(driver);
   const bool cpu = (type & CL_DEVICE_TYPE_CPU) != 0;
-  ::dprintf(out, "%s\t%u\t%s\t%llu\t%s\n", platform, index, cpu ? "cpu" : "other",
-            static_cast<unsigned long long>(mem), name);
+  ::dprintf(out, "%s\t%u\t%s\t%llu\t%s\t%s\n", platform, index, cpu ? "cpu" : "other",
+            static_cast<unsigned long long>(mem), driver, name);
 }
 
 void listDevices(int out) {
@@ -99,7 +102,7 @@ std::vector<OpenclDevice> parseAnswer(const std::string& text) {
     std::string index, type, mem;
     if (!std::getline(fields, device.platform, '\t') || !std::getline(fields, index, '\t') ||
         !std::getline(fields, type, '\t') || !std::getline(fields, mem, '\t') ||
-        !std::getline(fields, device.name)) {
+        !std::getline(fields, device.driver, '\t') || !std::getline(fields, device.name)) {
       continue;
     }
     device.index = static_cast<std::uint32_t>(std::strtoul(index.c_str(), nullptr, 10));

@@ -15,7 +15,8 @@ struct OpenclDevice {
   std::string platform;
   std::uint32_t index = 0;  // in the platform's CL_DEVICE_TYPE_ALL list
   std::string name;
-  Bytes mem{0};  // as the driver tells it; of a CPU cpuCardBytes()
+  Bytes mem{0};        // as the driver tells it; of a CPU cpuCardBytes()
+  std::string driver;  // CL_DRIVER_VERSION
 };
 
 // The memory of a card that is a CPU, on a machine with so much. A CPU's driver tells a size that

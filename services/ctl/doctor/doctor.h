@@ -55,7 +55,6 @@ struct Diagnosis {
 struct DoctorContext {
   const DoctorOptions& options;
   Diagnosis& diagnosis;
-  std::optional<std::string> openclDriver{};  // of this machine, once a program was asked for it
 
   std::string path(const std::string& absolute) const { return options.path(absolute); }
   void well(std::string what) { diagnosis.well.push_back(std::move(what)); }
@@ -88,7 +87,6 @@ void judgeRm(DoctorContext& context, const std::string& driver,
 struct CardOfReport {
   std::string id;
   std::string name;  // to people
-  std::string backend;
 };
 void judgeReport(DoctorContext& context, const CardOfReport& card,
                  const Result<prove::Report>& report, const prove::Standing& now,

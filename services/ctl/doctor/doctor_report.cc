@@ -19,21 +19,6 @@ std::string ageOf(const std::string& date, std::int64_t nowUnixMs) {
   return days <= 0 ? "of today" : std::to_string(days) + (days == 1 ? " day old" : " days old");
 }
 
-// Of the machine that is looked at; OpenCL's driver is asked of a program beside this one, which
-// runs on this machine alone.
-prove::Standing standingNow(DoctorContext& context, const CardOfReport& card,
-                            const std::string& version) {
-  prove::Standing now{"", firstLine(context.path("/proc/sys/kernel/osrelease")), version};
-  for (const Fact& fact : context.diagnosis.facts) {
-    if (card.backend == "nvidia" && fact.name == "nvidia driver") now.driver = fact.value;
-  }
-  if (card.backend == "opencl" && context.options.root == "/") {
-    if (!context.openclDriver) context.openclDriver = prove::openclDriver(binaryFolder());
-    now.driver = *context.openclDriver;
-  }
-  return now;
-}
-
 }  // namespace
 
 void judgeReport(DoctorContext& context, const CardOfReport& card,
@@ -64,12 +49,12 @@ void judgeReport(DoctorContext& context, const CardOfReport& card,
 void examineReport(DoctorContext& context, Value card, const std::string& version) {
   const std::string path = textOf(card, "report"), id = textOf(card, "id");
   const auto index = static_cast<std::uint32_t>(numberOf(card, "index"));
-  const CardOfReport of{id, "card " + shortCardName(id, index), textOf(card, "backend")};
+  const CardOfReport of{id, "card " + shortCardName(id, index)};
   if (path.empty()) return context.fact(of.name + " report", "none; qgpuctl prove makes one");
   context.fact(of.name + " report", path);
-  const Result<prove::Report> report = prove::readReportFile(context.path(path));
-  judgeReport(context, of, report, report ? standingNow(context, of, version) : prove::Standing(),
-              unixMsNow());
+  const prove::Standing now{textOf(card, "driver"),
+                            firstLine(context.path("/proc/sys/kernel/osrelease")), version};
+  judgeReport(context, of, prove::readReportFile(context.path(path)), now, unixMsNow());
 }
 
 }  // namespace qgpu::ctl

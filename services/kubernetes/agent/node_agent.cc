@@ -34,6 +34,7 @@ AnnotatedCard annotated(schema::CardStatus::Reader status) {
   card.nominalGib = static_cast<std::uint32_t>(nominalGib(card.mem));
   card.policy = status.getPolicy();
   card.health = status.getState();
+  card.reportUnixMs = status.getReportUnixMs();
   return card;
 }
 

@@ -328,6 +328,7 @@ void ClusterBridge::writeFacts(const Node& node, schema::NodeFacts::Builder fact
     const bool taken = card.health == schema::CardState::READY && cordoned.contains(card.id);
     cards[i].setState(taken ? schema::CardState::CORDONED : card.health);
     cards[i].setPolicy(policy ? *policy : card.policy);
+    cards[i].setReportUnixMs(card.reportUnixMs);
   }
 }
 

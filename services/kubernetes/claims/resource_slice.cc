@@ -79,6 +79,7 @@ void writeDevice(JsonWriter& json, const SliceFacts& facts, const AnnotatedCard&
   writeText(json, "uuid", card.id);
   writeText(json, "model", card.model);
   writeText(json, "backend", card.backend);
+  writeText(json, "driverVersion", card.driver);
   writeText(json, "policy", policyName(card.policy));
   writeText(json, "suspend", suspendName(card.suspend));
   writeText(json, "kind", facts.mixed ? "hybrid" : "ordinary");

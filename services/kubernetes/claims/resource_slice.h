@@ -24,8 +24,8 @@
 #include <string_view>
 #include <vector>
 
+#include "services/cards/pci_place.h"
 #include "services/kubernetes/claims/claim.h"
-#include "services/kubernetes/claims/pci_place.h"
 #include "services/kubernetes/pods/cards_annotation.h"
 #include "services/kubernetes/pods/pod_rules.h"
 

@@ -29,6 +29,11 @@ std::uint32_t small(Element of, const char* key) {
   const std::uint64_t n = number(of, key);
   return n > UINT32_MAX ? UINT32_MAX : static_cast<std::uint32_t>(n);
 }
+std::int32_t numaOf(Element of) {
+  std::uint64_t n = 0;
+  const bool told = of["numa_node"].get(n) == simdjson::SUCCESS && n <= INT32_MAX;
+  return told ? static_cast<std::int32_t>(n) : -1;
+}
 bool flag(Element of, const char* key) {
   bool set = false;
   return of[key].get(set) == simdjson::SUCCESS && set;
@@ -57,6 +62,9 @@ AnnotatedCard readCard(Element from) {
   card.policy = named(text(from, "policy"), schema::Policy::BEST_EFFORT);
   card.suspendWhy = text(from, "suspend_why");
   card.memoryCounted = text(from, "memory_counted");
+  card.driver = text(from, "driver");
+  card.reportUnixMs = number(from, "report_unix_ms");
+  card.place = {small(from, "link_group"), numaOf(from)};
   card.suspend = named(text(from, "suspend"), schema::Suspend::GATE);
   // What is not understood gets nothing new.
   card.health = named(text(from, "health"), schema::CardState::QUARANTINED);
@@ -77,6 +85,10 @@ std::string writeCardsAnnotation(const CardsAnnotation& annotation) {
     json.count("nominal_gib", card.nominalGib).field("policy", enumName(card.policy));
     json.field("suspend", enumName(card.suspend)).field("health", enumName(card.health));
     json.optional("suspend_why", card.suspendWhy).optional("memory_counted", card.memoryCounted);
+    json.optional("driver", card.driver);
+    if (card.reportUnixMs != 0) json.count("report_unix_ms", card.reportUnixMs);
+    if (card.place.links != 0) json.count("link_group", card.place.links);
+    if (card.place.numa >= 0) json.count("numa_node", static_cast<std::uint64_t>(card.place.numa));
     json.endObject();
   }
   return json.endArray().endObject().take();

@@ -10,7 +10,9 @@
 //              "mem_bytes":15843721216,"nominal_gib":16,"policy":"best-effort","suspend":"gate",
 //              "health":"ready"}]}
 //
-// A card may also have "suspend_why" and "memory_counted", sentences for people.
+// A card may also have "suspend_why" and "memory_counted", sentences for people, "driver", its
+// version, "report_unix_ms", when the newest report of what holds on it was made, and "link_group"
+// and "numa_node", beside which others it is.
 
 #include <cstdint>
 #include <set>
@@ -32,6 +34,7 @@ struct AnnotatedCard : CardFacts {
   std::uint32_t nominalGib =
       0;  // what it is sold as; device plugin and scheduler count slots by it
   schema::Policy policy = schema::Policy::BEST_EFFORT;
+  std::uint64_t reportUnixMs = 0;                       // 0: there is none, or it holds no longer
   schema::CardState health = schema::CardState::READY;  // quarantined: nothing new goes there
 };
 

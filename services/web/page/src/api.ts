@@ -14,6 +14,8 @@ export interface Card {
   suspend: string;
   suspend_why?: string;
   memory_counted?: string;
+  driver?: string;
+  report_unix_ms?: number;
   state: string;
   tasks: number;
   holder: number;

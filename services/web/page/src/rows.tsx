@@ -76,12 +76,15 @@ function State({ name, bad }: { name: string; bad: boolean }): JSX.Element {
 
 function cardFacts(card: Card): [string, ComponentChildren][] {
   const us = card.settle_us;
+  const reported = card.report_unix_ms;
   return [
     ["id", card.id],
     ["model", card.model],
     ["backend", card.backend],
     ["holds by", card.suspend + (card.suspend_why === undefined ? "" : `: ${card.suspend_why}`)],
     ["memory counted", card.memory_counted ?? ""],
+    ["driver", card.driver ?? ""],
+    ["report", reported === undefined ? "" : new Date(reported).toLocaleDateString("en")],
     ["kind", card.kind],
     ["shares given", `${card.share_bound_permille / 10} %`],
     ["holds", card.holds.toLocaleString("en")],

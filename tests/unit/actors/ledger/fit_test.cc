@@ -47,6 +47,7 @@ TEST(Fit, JudgesOneCardByTheRulesOfTheContract) {
   const auto cordoned = [](CardRoom& c) { c.mark = CardMark::Cordoned; };
   const auto draining = [](CardRoom& c) { c.mark = CardMark::Draining; };
   const auto starting = [](CardRoom& c) { c.mark = CardMark::Starting; };
+  const auto unproven = [](CardRoom& c) { c.mark = CardMark::Unproven; };
   const std::int64_t gib = gibibytes(1).value;
   const std::vector<Row> rows = {
       {"an empty card", card(), part(Ordinary, 16, 99), Reason::Fits, 0},
@@ -55,6 +56,7 @@ TEST(Fit, JudgesOneCardByTheRulesOfTheContract) {
       {"cordoned", with(cordoned), part(Ordinary, 1, 10), Reason::CardCordoned, 0},
       {"draining", with(draining), kWhole, Reason::CardCordoned, 0},
       {"starting", with(starting), kWhole, Reason::ManagerStarting, 0},
+      {"unproven", with(unproven), kWhole, Reason::ReportNeeded, 0},
       {"held whole", with(held), part(Ordinary, 1, 10), Reason::HeldWhole, 1},
       {"a whole one of a shared one", with(ordinary), kWhole, Reason::NotWholeFree, 1},
       {"a whole empty one", card(), kWhole, Reason::Fits, 0},

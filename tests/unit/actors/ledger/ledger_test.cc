@@ -13,7 +13,7 @@ Ledger node(std::size_t cards, std::int64_t gib, bool mixed = true,
             Policy policy = Policy::BestEffort, std::uint32_t tasksMax = 100) {
   std::vector<LedgerCard> list;
   for (std::size_t i = 0; i < cards; ++i) {
-    list.push_back({"sim-" + std::to_string(i), static_cast<std::uint32_t>(i), gibibytes(gib)});
+    list.push_back({"sim-" + std::to_string(i), static_cast<std::uint32_t>(i), gibibytes(gib), {}});
   }
   return Ledger({mixed, {tasksMax}}, list, policy);
 }
@@ -161,6 +161,19 @@ TEST(Ledger, P5_GivesSeveralCardsAllOrNone) {
   EXPECT_EQ(two->mem, (std::vector<Bytes>{gibibytes(8), gibibytes(8)})) << "whole cards take all";
   ledger.bind(TaskId{2}, *two);
   EXPECT_FALSE(ledger.place(ask(Ordinary, 1, 10, 1, "sim-2")).ok());
+}
+
+TEST(Ledger, GivesCardsThatAreNearEachOther) {
+  std::vector<LedgerCard> cards;
+  for (const std::uint32_t links : {1U, 2U, 2U, 1U}) {
+    const auto index = static_cast<std::uint32_t>(cards.size());
+    cards.push_back({"sim-" + std::to_string(index), index, gibibytes(8), {links, -1}});
+  }
+  const Ledger ledger({true, {4}}, cards, Policy::BestEffort);
+  const auto two = ledger.place(ask(Ordinary, 0, 200));
+  ASSERT_TRUE(two.ok());
+  EXPECT_EQ(two->cards, (std::vector<std::size_t>{0, 3}));
+  EXPECT_EQ(ledger.place(ask(Ordinary, 0, 300))->cards, (std::vector<std::size_t>{0, 1, 3}));
 }
 
 TEST(Ledger, P8_HoldsOneKindOfTenancyOnACard) {

@@ -296,6 +296,22 @@ TEST(Member, TellsOfMarksAndPoliciesThatChangeHere) {
             schema::CardState::CORDONED);
 }
 
+TEST(Member, TellsOfTheReportOfACard) {
+  MemberWorld m;
+  m.join();
+  m.world.fixture.advance(seconds(1));
+  const std::size_t before = m.said(Which::FACTS).size();
+  m.world.fixture.tellUrgent(m.world.clientId, m.world.nodeId, [](schema::Envelope::Builder e) {
+    auto read = e.initReportRead();
+    read.setCard("sim-1");
+    read.setMadeUnixMs(1'000);
+  });
+  m.world.run();
+  m.world.fixture.advance(seconds(1));
+  ASSERT_EQ(m.said(Which::FACTS).size(), before + 1);
+  EXPECT_EQ(m.said(Which::FACTS).back().getFacts().getCards()[1].getReportUnixMs(), 1'000u);
+}
+
 TEST(Member, TellsOfACardThatLostItsSuspend) {
   testing::WorldOptions options;
   options.suspend = schema::Suspend::RM;

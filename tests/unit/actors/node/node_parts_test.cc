@@ -373,6 +373,36 @@ TEST(NodeCards, TellOnceThatASuspendIsLost) {
   EXPECT_EQ(parts.events(), std::vector<std::string>{"card-suspend-lost"});
 }
 
+TEST(NodeCards, TellWhatAReportSaysWhereItSaysSomethingElse) {
+  Parts parts;
+  const auto read = [&](const char* card, std::uint64_t made, const char* why) {
+    capnp::MallocMessageBuilder message;
+    auto report = message.initRoot<schema::ReportRead>();
+    report.setCard(card);
+    report.setMadeUnixMs(made);
+    report.setWhy(why);
+    parts.cards.onReportRead(report);
+  };
+  const auto madeOf = [&](std::size_t card) {
+    capnp::MallocMessageBuilder message;
+    auto status = message.initRoot<schema::CardStatus>();
+    parts.cards.write(card, status);
+    return status.getReportUnixMs();
+  };
+  const std::string id = parts.cards.facts(1).id;
+  EXPECT_EQ(madeOf(1), 0u);
+  read(id.c_str(), 1'000, "");
+  read(id.c_str(), 1'000, "");
+  read("no such card", 1'000, "");
+  EXPECT_EQ(madeOf(0), 0u);
+  EXPECT_EQ(madeOf(1), 1'000u);
+  EXPECT_EQ(parts.events(), std::vector<std::string>{"card-report"});
+  read(id.c_str(), 0, "driver 1 is 2");
+  read(id.c_str(), 0, "driver 1 is 2");
+  EXPECT_EQ(madeOf(1), 0u);
+  EXPECT_EQ(parts.events(), (std::vector<std::string>{"card-report", "card-report"}));
+}
+
 // --- bindings ---
 
 TEST(Bindings, P6_ARequestIsOneTaskAlsoForAWhileAfterItsEnd) {

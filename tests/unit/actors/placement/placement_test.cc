@@ -43,6 +43,29 @@ void expectAll(const ClusterLedger& ledger, const std::vector<Row>& rows) {
   }
 }
 
+ClusterNodeFacts linked(const std::string& name, const std::vector<CardPlace>& places) {
+  ClusterNodeFacts facts = node(name, static_cast<std::uint32_t>(places.size()), 16);
+  for (std::size_t i = 0; i < places.size(); ++i) facts.cards[i].place = places[i];
+  return facts;
+}
+
+TEST(Placement, CardsOfOneTaskAreNearEachOther) {
+  ClusterLedger ledger = cluster::of({linked("a", {{1, 0}, {2, 0}, {1, 1}, {2, 1}})});
+  EXPECT_EQ(bound(ledger, 1, ask(Ordinary, 0, 100, 2)), "a-0,a-2");
+  EXPECT_EQ(bound(ledger, 2, ask(Ordinary, 0, 100, 2)), "a-1,a-3");
+}
+
+TEST(Placement, ANodeWhoseCardsAreNearIsPreferredAndNoneIsWaitedFor) {
+  for (const Score score : {Score::Binpack, Score::Spread, Score::Fgd, Score::BestFit}) {
+    ClusterLedger ledger = cluster::of(
+        {linked("far", {{1, 0}, {2, 0}}), linked("near", {{1, 0}, {1, 0}, {2, 0}, {2, 0}})});
+    const ClusterAsk two = scored(ask(Ordinary, 0, 100, 2), score);
+    EXPECT_EQ(bound(ledger, 1, two), "near-0,near-1") << scoreName(score);
+    EXPECT_EQ(bound(ledger, 2, two), "near-2,near-3") << scoreName(score);
+    EXPECT_EQ(bound(ledger, 3, two), "far-0,far-1") << scoreName(score);
+  }
+}
+
 // Numbers in brackets: the contradiction of the oldest texts that the row settles.
 TEST(Placement, P8_TakesAndRefusesByTheRulesOfTheContract) {
   ClusterNodeFacts a = node("a", 2, 16);

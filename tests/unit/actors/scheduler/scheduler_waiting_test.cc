@@ -7,6 +7,7 @@
 namespace qgpu::scheduler_waiting_test {
 namespace {
 
+using testing::ClusterOptions;
 using testing::ClusterWorld;
 using enum TaskClass;
 using Request = schema::ClusterRequest::Builder;
@@ -51,6 +52,31 @@ Counts decided(ClusterWorld& world, schema::ClusterInfo::Result result) {
     if (one.getResult() == result) counts[text(one.getReason())] += one.getCount();
   }
   return counts;
+}
+
+// Where reports are wanted, those of a day count here.
+TEST(SchedulerWaiting, ACardTakesNothingNewWithoutAReportThatIsNewEnough) {
+  ClusterOptions options;
+  options.reportMsMax = 86'400'000;
+  options.unixMsAtZero = [] { return std::int64_t{1'000'000'000'000}; };
+  ClusterWorld world(options);
+  world.start();
+  world.add("a", 1);
+  const std::uint64_t task = world.submitted(large());
+  EXPECT_EQ(codeOf(world, task), "ReportNeeded");
+  const auto cards = world.reply(world.ask([](Request r) { r.setCards(); })).getCards();
+  EXPECT_EQ(cards[0].getStatus().getState(), schema::CardState::UNPROVEN);
+
+  world.node("a").reportUnixMs = 1'000'000'000'000 - 86'000'000;
+  world.disconnect("a");
+  world.connect("a");
+  world.run();
+  EXPECT_EQ(world.state(task), PlaceState::Bound);
+
+  world.pass(seconds(500));
+  const std::uint64_t later = world.submitted(ClusterWorld::spec(Ordinary, 1, 5));
+  EXPECT_EQ(codeOf(world, later), "ReportNeeded") << "it grew too old meanwhile";
+  EXPECT_EQ(world.state(task), PlaceState::Bound) << "what is there stays";
 }
 
 TEST(SchedulerWaiting, ACodeAndASentenceSayWhyATaskWaitsInListEventAuditAndCounts) {

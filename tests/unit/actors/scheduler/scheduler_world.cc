@@ -37,6 +37,7 @@ void writeNodeFacts(const NodeDouble& node, schema::NodeFacts::Builder facts) {
     info.setIndex(i);
     info.setModel(node.model);
     info.setMemBytes(static_cast<std::uint64_t>(gibibytes(node.gib).value));
+    cards[i].setReportUnixMs(node.reportUnixMs);
   }
 }
 
@@ -167,6 +168,7 @@ ClusterWorld::ClusterWorld(ClusterOptions options)
   scheduling.firstTask = options.firstTask;
   scheduling.endedKept = options.endedKept;
   scheduling.rebuilds = options.rebuilds;
+  scheduling.reportMsMax = options.reportMsMax;
   scheduling.unixMsAtZero = options.unixMsAtZero;
   scheduler = std::make_unique<SchedulerActor>(scheduling, SchedulerPeers{linksId}, options.rows);
   fixture.attach(schedulerId, *scheduler);

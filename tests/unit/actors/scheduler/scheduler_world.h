@@ -25,6 +25,7 @@ struct NodeDouble {
   std::uint64_t cpuMilli = 0;
   std::uint32_t maxTasksPerCard = 0;
   std::uint32_t incarnation = 1;
+  std::uint64_t reportUnixMs = 0;  // of each card
 
   bool answers = true;  // orders to bind; false: says nothing
   bool ends = true;     // orders to end
@@ -71,6 +72,7 @@ struct ClusterOptions {
   std::uint64_t firstTask = 1;
   std::size_t endedKept = 8'192;
   bool rebuilds = false;
+  std::int64_t reportMsMax = 0;
   UnixMsAtZero unixMsAtZero = [] { return std::int64_t{0}; };
 };
 

@@ -41,7 +41,7 @@ TEST(NvidiaCards, ACardIsCalledByItsUuidAndKnownByWhatNvmlTells) {
   EXPECT_EQ(card.backend, "nvidia");
   EXPECT_EQ(card.platform, "NVIDIA CUDA");
   EXPECT_EQ(card.mem, Bytes(15843721216));
-  EXPECT_EQ(card.driverVersion, "580.142");
+  EXPECT_EQ(card.driver, "580.142");
   EXPECT_EQ(card.minor, 1);
   EXPECT_EQ(card.suspend, schema::Suspend::GATE) << "nothing of a tenant's can be frozen";
 }
@@ -59,6 +59,25 @@ TEST(NvidiaCards, TheDriversVersionSaysWhereMemoryCounts) {
   EXPECT_EQ(other->cards[0].memoryCounted,
             "at CUDA's calls, without contexts and what pools keep: driver 450.102.04 is not known "
             "to qgpu");
+}
+
+TEST(NvidiaCards, WhichAreNearEachOtherIsAskedOfNvmlAndOfTheKernel) {
+  Machine machine;
+  std::vector<std::string> cards = {"!links|0>2 2>0 1>s 3>s 4>s"};
+  for (int i = 0; i < 6; ++i)
+    cards.push_back(t4(kFirst.substr(0, kFirst.size() - 1) + char('1' + i)));
+  machine.write(cards);
+  machine.plugInCard(0, 0);
+  machine.plugInCard(1, 1);
+  machine.plugInCard(2, -1);
+  const auto found = find("nvidia", machine.pciDevices());
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  ASSERT_EQ(found->cards.size(), 6u);
+  const CardPlace places[] = {{1, 0}, {2, 1}, {1, -1}, {2, -1}, {2, -1}, {0, -1}};
+  for (std::size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(found->cards[i].place.links, places[i].links) << i;
+    EXPECT_EQ(found->cards[i].place.numa, places[i].numa) << i;
+  }
 }
 
 TEST(NvidiaCards, AutoTakesThemBeforeOpencl) {

@@ -121,7 +121,7 @@ class NvidiaSuspendsOnStandIn : public ::testing::Test {
     Card card;
     card.id = "GPU-00000000-0000-0000-0000-000000000000";
     card.backend = "nvidia";
-    card.driverVersion = version;
+    card.driver = version;
     card.minor = 0;
     return card;
   }

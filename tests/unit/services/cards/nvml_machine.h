@@ -33,6 +33,13 @@ class Machine {
     ::rename(next.c_str(), file().c_str());
   }
   std::string pciDevices() const { return folder_ / "pci"; }
+  // Card N of the stand-in, and the memory that it is near.
+  void plugInCard(int n, int numa) {
+    char bus[16];
+    std::snprintf(bus, sizeof bus, "0000:%02x:00.0", 0x30 + n);
+    std::filesystem::create_directories(pciDevices() + "/" + bus);
+    std::ofstream(pciDevices() + "/" + bus + "/numa_node") << numa << "\n";
+  }
   void plugIn(const std::string& vendor, const std::string& deviceClass) {
     const std::string device = pciDevices() + "/0000:" + std::to_string(++plugged_) + ":00.0";
     std::filesystem::create_directories(device);

@@ -2,8 +2,12 @@
 
 #include "services/prove/report.h"
 
+#include <fstream>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include "services/prove/card_reports.h"
+#include "tests/testing/temp_folder.h"
 #include "tests/unit/services/prove/example_report.h"
 
 namespace qgpu::prove::report_test {
@@ -72,6 +76,38 @@ TEST(ReportDocument, IsStaleOnceDriverKernelOrVersionIsAnother) {
             std::vector<std::string>{"driver 3.1 is 4.0"});
   EXPECT_EQ(staleSince(head, {"", "6.2.0", "0.2.0"}),
             (std::vector<std::string>{"kernel 6.1.0 is 6.2.0", "qgpu 0.1.0 is 0.2.0"}));
+}
+
+TEST(ReportDocument, CountsWhileItIsOfThisCardAndNothingOfItIsNotProven) {
+  Report report = exampleReport();
+  const Standing here{"3.1", "6.1.0", "0.1.0"};
+  const auto judge = [](const Result<Report>& of, const char* card, const Standing& now) {
+    return judgeNow(of, card, now, 1'767'323'045'000);
+  };
+  EXPECT_EQ(judge(report, "opencl-0", here).why, "1 of 3 promises are not proven");
+  report.promises.pop_back();
+  EXPECT_EQ(judge(report, "opencl-0", here).madeUnixMs, 1'767'323'045'000);
+  EXPECT_EQ(judge(report, "opencl-0", here).why, "");
+  EXPECT_EQ(judge(report, "opencl-1", here).why, "it is of card opencl-0");
+  EXPECT_EQ(judge(report, "opencl-0", {"", "6.1.1", ""}).why, "kernel 6.1.0 is 6.1.1");
+  report.head.date = "yesterday";
+  EXPECT_EQ(judge(report, "opencl-0", here).why, "\"yesterday\" is no date");
+  EXPECT_EQ(judge(report, "opencl-0", here).madeUnixMs, 0);
+  report.head.date = "2026-01-04T03:04:05Z";
+  EXPECT_EQ(judge(report, "opencl-0", here).why, "it is of 2026-01-04T03:04:05Z, which is to come");
+  EXPECT_EQ(judge(fail(ErrorCode::NotFound, "/root/x can't be read"), "opencl-0", here).why,
+            "there is no report to be read");
+}
+
+TEST(ReportDocument, IsNotWaitedForWhereItsFileIsNone) {
+  testing::TempFolder folder;
+  const std::string fifo = folder / "report.json";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_EQ(readReportFile(fifo).error().message, fifo + " can't be read");
+  EXPECT_EQ(readReportFile("/dev/zero").error().message, "/dev/zero can't be read");
+  const std::string large = folder / "large.json";
+  std::ofstream(large) << std::string((4 << 20) + 1, ' ');
+  EXPECT_EQ(readReportFile(large).error().message, large + " is too large");
 }
 
 }  // namespace

@@ -26,6 +26,8 @@ CardsAnnotation sample() {
   card.suspend = schema::Suspend::GATE;
   card.suspendWhy = "the kernel went on while it was off";
   card.memoryCounted = "at CUDA's calls";
+  card.driver = "580.142";
+  card.reportUnixMs = 1'767'323'045'000;
   card.policy = schema::Policy::BEST_EFFORT;
   card.health = schema::CardState::QUARANTINED;
   out.cards.push_back(card);
@@ -48,6 +50,10 @@ TEST(CardsAnnotation, WhatIsWrittenIsRead) {
   EXPECT_EQ(read->cards[0].suspendWhy, "");
   EXPECT_EQ(read->cards[1].suspendWhy, "the kernel went on while it was off");
   EXPECT_EQ(read->cards[1].memoryCounted, "at CUDA's calls");
+  EXPECT_EQ(read->cards[0].driver, "");
+  EXPECT_EQ(read->cards[1].driver, "580.142");
+  EXPECT_EQ(read->cards[0].reportUnixMs, 0u);
+  EXPECT_EQ(read->cards[1].reportUnixMs, 1'767'323'045'000u);
   EXPECT_TRUE(read->mixed);
 }
 
