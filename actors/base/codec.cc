@@ -183,7 +183,8 @@ const std::vector<capnp::StructSchema::Field>& cardFigureFields() {
     for (const auto field : status.getNonUnionFields()) {
       const capnp::Type type = field.getType();
       const bool number = type.isBool() || type.isUInt32() || type.isUInt64();
-      if (number && field.getIndex() >= first) fields.push_back(field);
+      const bool counted = field.getProto().getName() != "reportUnixMs";  // the node says it
+      if (number && counted && field.getIndex() >= first) fields.push_back(field);
     }
     return fields;
   }();

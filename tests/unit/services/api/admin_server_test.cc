@@ -97,6 +97,7 @@ TEST_F(Admin, CardsAndTasksHaveTheFieldsOfTheContract) {
   EXPECT_EQ(std::string_view(card["suspend"]), "freeze");
   EXPECT_EQ(card["suspend_why"].error(), simdjson::NO_SUCH_FIELD) << "nothing to say";
   EXPECT_EQ(card["memory_counted"].error(), simdjson::NO_SUCH_FIELD);
+  EXPECT_EQ(card["report_unix_ms"].error(), simdjson::NO_SUCH_FIELD);
   EXPECT_EQ(std::string_view(card["state"]), "ready");
   EXPECT_EQ(std::uint64_t(card["tasks"]), 1u);
   const std::string_view figures =
