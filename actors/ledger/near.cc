@@ -52,9 +52,9 @@ std::pair<std::size_t, std::size_t> bestGroup(std::span<const NearCard> cards, s
 }
 
 void choose(std::span<NearCard> cards, std::size_t count, Level level) {
+  sortBy(cards, level);
+  if (level == Level::Card) return;
   while (count != 0) {
-    sortBy(cards, level);
-    if (level == Level::Card) return;
     const auto [from, to] = bestGroup(cards, count, level);
     const std::size_t size = to - from;
     std::rotate(cards.begin(), cards.begin() + static_cast<std::ptrdiff_t>(from),
