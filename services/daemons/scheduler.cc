@@ -61,7 +61,7 @@ SchedulerOptions actorOptions(const SchedulerDaemonOptions& options) {
   out.firstTask = static_cast<std::uint64_t>(unixMsAtZero() + monotonicNow() / millis(1));
   out.times = timesOf(options.lease);
   out.rebuilds = options.rebuild;
-  out.reportMsMax = options.reportDays * std::int64_t{86'400'000};
+  out.reportMsMax = options.reportDays * kDayMs;
   return out;
 }
 

@@ -11,7 +11,6 @@
 namespace qgpu::prove {
 namespace {
 
-constexpr std::int64_t kDayMs = 86'400'000;
 constexpr kj::Duration kAgain = 10 * kj::SECONDS;
 
 Peer ownPeer() {

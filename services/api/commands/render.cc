@@ -196,8 +196,9 @@ void writeCard(DocumentWriter& json, schema::CardStatus::Reader status, std::str
   json.optional("memory_counted", view(info.getMemoryCounted()));
   json.optional("driver", view(info.getDriver()));
   if (info.getLinkGroup() != 0) json.count("link_group", info.getLinkGroup());
-  if (info.getNumaNode() >= 0)
+  if (info.getNumaNode() >= 0) {
     json.count("numa_node", static_cast<std::uint64_t>(info.getNumaNode()));
+  }
   json.field("isolation", enumName(info.getIsolation()));
   json.field("state", cardStateName(status.getState())).count("tasks", status.getTasks());
   json.optional("report", view(status.getReport()));

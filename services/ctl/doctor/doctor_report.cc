@@ -10,8 +10,6 @@
 namespace qgpu::ctl {
 namespace {
 
-constexpr std::int64_t kDayMs = 86'400'000;
-
 std::string ageOf(const std::string& date, std::int64_t nowUnixMs) {
   const std::optional<std::int64_t> made = parseRfc3339(date);
   if (!made) return date;
