@@ -61,6 +61,9 @@ struct ClusterAsk {
   std::string group;  // the one that it starts with; the ledger looks at one task at a time
 };
 
+// Numbers from here on are no task's: for who tries where tasks would go.
+inline constexpr std::uint64_t kTrialTasks = std::uint64_t{1} << 63;
+
 struct Spot {
   NodeId node{};
   Placement placement;  // positions of the node's cards

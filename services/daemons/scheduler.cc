@@ -527,6 +527,7 @@ void Scheduler::Parts::joinKubernetes(const SchedulerDaemonOptions& options,
   follow.onReady = [this] { extender->setReady(true); };
   follow.onWaits = [this](const KubePod& pod) { extender->waiting().waits(pod.demands); };
   follow.onWaitsNoMore = [this](const std::string& uid) { extender->waiting().waitsNoMore(uid); };
+  follow.onBound = [this](const KubePod& pod) { extender->bound(pod.demands); };
   bridge.emplace(*fromLinks, *actor, *api, *writer, log, std::move(follow));
   extender->setPriorities([this](const std::string& node, std::string_view uid) {
     return bridge->priorityOf(node, uid);

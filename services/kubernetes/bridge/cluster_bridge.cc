@@ -182,6 +182,7 @@ void ClusterBridge::onUpsert(const KubePod& pod) {
     options_.onWaits(pod);
   } else {
     options_.onWaitsNoMore(pod.demands.uid);
+    if (!pod.demands.nodeName.empty()) options_.onBound(pod);
   }
   auto now = tasksOf(pod);
   const std::string key = keyOf(pod);

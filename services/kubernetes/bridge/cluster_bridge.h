@@ -62,6 +62,8 @@ struct BridgeOptions {
   // Pods that are bound to no node and may be; each again whenever it changes.
   std::function<void(const KubePod&)> onWaits = [](const KubePod&) {};
   std::function<void(const std::string&)> onWaitsNoMore = [](const std::string&) {};  // by its UID
+  // Pods that are bound to a node, also those that are over.
+  std::function<void(const KubePod&)> onBound = [](const KubePod&) {};
   std::function<bool()> mayBind = [] { return true; };  // asked before each
   // By the pod's UID.
   std::function<std::optional<BindUnderWay>(std::string_view)> bindOf = [](std::string_view) {

@@ -45,13 +45,16 @@ struct Binder::Bind {
 };
 
 Binder::Binder(ClusterActorClient& actor, const ClusterView& cluster, const SeenPods& seen,
-               PodRules rules, WaitingPods& waiting, kj::Timer& timer, std::uint64_t boot)
+               PodRules rules, WaitingPods& waiting, PodsUnderWay& underWay, PodGroups& groups,
+               kj::Timer& timer, std::uint64_t boot)
     : actor_(actor),
       cluster_(cluster),
       ledger_(cluster.ledger()),
       seen_(seen),
       rules_(std::move(rules)),
       waiting_(waiting),
+      underWay_(underWay),
+      groups_(groups),
       timer_(timer),
       boot_(boot),
       tasks_(*this) {}
@@ -80,8 +83,8 @@ kj::Promise<std::string> Binder::bind(ExtenderBindingArgs args) {
                   "it is bound when kube-scheduler has tried it again");
   }
   if (api_ == nullptr) return refuse("this scheduler knows no Kubernetes API server to bind by");
-  if (underWay_ >= kBindsMax) {
-    return refuse(std::to_string(underWay_) + " binds are under way already: try again");
+  if (running_ >= kBindsMax) {
+    return refuse(std::to_string(running_) + " binds are under way already: try again");
   }
   return start(args, *seen);
 }
@@ -92,12 +95,13 @@ kj::Promise<std::string> Binder::start(const ExtenderBindingArgs& args, const Se
   bind.pod = {args.podNamespace, args.podName, args.podUid};
   bind.node = args.node;
   bind.seen = seen;
-  ++underWay_;
+  ++running_;
+  groups_.begins(args.podUid);
   const std::string uid = args.podUid;
   auto result = run(bind)
-                    .then([this, uid](std::string why) {
-                      ended(uid, why.empty());
-                      return why;
+                    .then([this, uid](Status how) {
+                      ended(uid, how);
+                      return how ? std::string() : how.error().message;
                     })
                     .attach(kj::mv(owned))
                     .fork();
@@ -108,9 +112,10 @@ kj::Promise<std::string> Binder::start(const ExtenderBindingArgs& args, const Se
 }
 
 // Whoever waits for it has a branch of its own.
-void Binder::ended(const std::string& uid, bool bound) {
-  --underWay_;
-  if (!bound) {
+void Binder::ended(const std::string& uid, const Status& how) {
+  --running_;
+  groups_.ended(uid, how);
+  if (!how) {
     waiting_.notBound(uid);
     known_.erase(uid);
     return;
@@ -124,7 +129,7 @@ void Binder::ended(const std::string& uid, bool bound) {
   bound_.pop_front();
 }
 
-kj::Promise<std::string> Binder::run(Bind& bind) {
+kj::Promise<Status> Binder::run(Bind& bind) {
   return read(bind)
       .then([this, &bind](Status done) -> kj::Promise<Status> {
         if (!done) return kj::mv(done);
@@ -132,9 +137,13 @@ kj::Promise<std::string> Binder::run(Bind& bind) {
       })
       .then([this, &bind](Status done) -> kj::Promise<Status> {
         if (!done) return kj::mv(done);
+        return together(bind);
+      })
+      .then([this, &bind](Status done) -> kj::Promise<Status> {
+        if (!done) return kj::mv(done);
         return mayCall().then([this, &bind]() { return write(bind); });
       })
-      .then([this, &bind](Status done) -> kj::Promise<std::string> {
+      .then([this, &bind](Status done) -> kj::Promise<Status> {
         if (!done) return takeBack(bind, done.error());
         ++counts_.bound;
         std::string where;
@@ -144,20 +153,27 @@ kj::Promise<std::string> Binder::run(Bind& bind) {
           for (const std::string& card : bind.cards[i]) where += " " + card;
         }
         tell(bind, EventReason::Scheduled, {bind.node, where});
-        return std::string();
+        return ok();
       });
+}
+
+// With the others of its group, where it has one and takes room.
+kj::Promise<Status> Binder::together(const Bind& bind) {
+  if (bind.seen.pod.group.name.empty() || bind.seen.ask.demands.empty()) return ok();
+  return groups_.together(bind.seen.pod);
 }
 
 // Meanwhile it counts as filter was told, for others who choose.
 kj::Promise<Status> Binder::read(Bind& bind) {
   const std::optional<NodeId> node = ledger_.findNode(bind.node);
-  const auto hint = node ? placing_.emplace(*node, &bind.seen.ask) : placing_.end();
+  std::optional<PodsUnderWay::Place> hint;
+  if (node && !bind.seen.ask.demands.empty()) hint = underWay_.add(*node, bind.seen.ask);
   return mayCall()
       .then([this, &bind]() { return api_->readPod(bind.pod); })
       .then([this, &bind](Result<std::string> json) { return take(bind, json); })
       .attach(kj::defer([this, hint]() {
         doneCalling();
-        if (hint != placing_.end()) placing_.erase(hint);
+        if (hint) underWay_.remove(*hint);
       }));
 }
 
@@ -187,8 +203,9 @@ Status Binder::take(Bind& bind, const Result<std::string>& json) const {
 // plans: then there is another plan.
 kj::Promise<Status> Binder::place(Bind& bind, int tries) {
   if (Status planned = plan(bind); !planned) return planned;
-  const auto placing = placing_.emplace(bind.nodeId, &bind.seen.ask);
-  auto placed = submitAll(bind).attach(kj::defer([this, placing]() { placing_.erase(placing); }));
+  if (bind.plan.empty()) return submitAll(bind);
+  const auto placing = underWay_.add(bind.nodeId, bind.seen.ask);
+  auto placed = submitAll(bind).attach(kj::defer([this, placing]() { underWay_.remove(placing); }));
   return placed.then([this, &bind, tries](Status done) -> kj::Promise<Status> {
     const bool again =
         !done && done.error().code == ErrorCode::NoRoom && tries > 1 && bind.plan.size() > 1;
@@ -201,17 +218,6 @@ std::optional<BindUnderWay> Binder::underWayOf(std::string_view uid) const {
   const auto found = known_.find(uid);
   if (found == known_.end() || found->second.bind == nullptr) return std::nullopt;
   return BindUnderWay{found->second.bind->pod, found->second.bind->annotated};
-}
-
-bool Binder::fitsBeside(NodeId node, const PodAsk& ask) const {
-  const auto [from, to] = placing_.equal_range(node);
-  if (from == to) return true;
-  PodAsk all = ask;
-  for (auto other = from; other != to; ++other) {
-    for (const PodAsk::Demand& demand : other->second->demands) all.demands.push_back(demand);
-    if (all.demands.size() > PodAsk::kDemandsMax) return false;
-  }
-  return PodFit(ledger_, all).cards(node).has_value();
 }
 
 kj::Promise<Status> Binder::write(Bind& bind) {
@@ -363,13 +369,13 @@ kj::Promise<Status> Binder::createBinding(Bind& bind, kj::TimePoint until) {
       });
 }
 
-kj::Promise<std::string> Binder::takeBack(Bind& bind, Error why) {
+kj::Promise<Status> Binder::takeBack(Bind& bind, Error why) {
   std::string text = std::string(errorName(why.code)) + ": " + why.message;
   ++(bind.submitted ? counts_.rolledBack : counts_.refused);
   tell(bind, bind.submitted ? EventReason::BindRolledBack : EventReason::Rejected, {text});
   if (bind.annotated && why.code == ErrorCode::Unavailable) {
     // It may be bound: then the pod shows up with what it holds; else the bridge ends the tasks.
-    return text + "; whether the pod is bound is not known yet";
+    return Status(fail(why.code, text + "; whether the pod is bound is not known yet"));
   }
   kj::Promise<Status> cleared = ok();
   if (bind.annotated) {
@@ -382,7 +388,7 @@ kj::Promise<std::string> Binder::takeBack(Bind& bind, Error why) {
         bind.annotated = false;
         return deleteTasks(bind);
       })
-      .then([text = std::move(text)]() { return text; });
+      .then([code = why.code, text = std::move(text)]() { return Status(fail(code, text)); });
 }
 
 kj::Promise<void> Binder::deleteTasks(Bind& bind) {

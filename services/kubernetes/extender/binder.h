@@ -29,6 +29,8 @@
 #include "actors/scheduler/cluster_view.h"
 #include "services/api/commands/cluster_actor_client.h"
 #include "services/kubernetes/client/api_server.h"
+#include "services/kubernetes/extender/pod_groups.h"
+#include "services/kubernetes/extender/pods_under_way.h"
 #include "services/kubernetes/extender/seen_pods.h"
 #include "services/kubernetes/extender/waiting_pods.h"
 #include "services/kubernetes/extender/wire.h"
@@ -54,7 +56,8 @@ class Binder final : private kj::TaskSet::ErrorHandler {
 
   // All of these outlive the binder. `boot`: another one in each process, a part of request ids.
   Binder(ClusterActorClient& actor, const ClusterView& cluster, const SeenPods& seen,
-         PodRules rules, WaitingPods& waiting, kj::Timer& timer, std::uint64_t boot);
+         PodRules rules, WaitingPods& waiting, PodsUnderWay& underWay, PodGroups& groups,
+         kj::Timer& timer, std::uint64_t boot);
   ~Binder() noexcept(false);
 
   // Whose pods these are; without it every bind is refused.
@@ -63,15 +66,11 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   // Empty where the pod is bound, else why not. Never fails.
   kj::Promise<std::string> bind(ExtenderBindingArgs args);
 
-  // Whether `ask` would fit that node beside the binds whose tasks the scheduler may not have taken
-  // yet, so that its ledger does not show them. Some it may show already: a hint for who chooses.
-  bool fitsBeside(NodeId node, const PodAsk& ask) const;
-
   // The bind of this pod, by its UID, while it has not ended.
   std::optional<BindUnderWay> underWayOf(std::string_view uid) const;
 
   const Counts& counts() const { return counts_; }
-  std::size_t underWay() const { return underWay_; }
+  std::size_t underWay() const { return running_; }
 
  private:
   struct Bind;
@@ -82,7 +81,8 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   };
 
   kj::Promise<std::string> start(const ExtenderBindingArgs& args, const SeenPod& seen);
-  kj::Promise<std::string> run(Bind& bind);
+  kj::Promise<Status> run(Bind& bind);
+  kj::Promise<Status> together(const Bind& bind);
   kj::Promise<Status> read(Bind& bind);
   Status take(Bind& bind, const Result<std::string>& json) const;
   Status plan(Bind& bind);
@@ -94,11 +94,11 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   kj::Promise<Status> annotate(Bind& bind, int versions);
   kj::Promise<Status> annotateLater(Bind& bind, Error why, int versions);
   kj::Promise<Status> createBinding(Bind& bind, kj::TimePoint until);
-  kj::Promise<std::string> takeBack(Bind& bind, Error why);
+  kj::Promise<Status> takeBack(Bind& bind, Error why);
   kj::Promise<void> deleteTasks(Bind& bind);
   kj::Promise<void> mayCall();
   void doneCalling();
-  void ended(const std::string& uid, bool bound);
+  void ended(const std::string& uid, const Status& how);
   void tell(const Bind& bind, EventReason reason, const std::vector<std::string>& values);
   void taskFailed(kj::Exception&& exception) override;
 
@@ -108,15 +108,16 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   const SeenPods& seen_;
   const PodRules rules_;
   WaitingPods& waiting_;
+  PodsUnderWay& underWay_;
+  PodGroups& groups_;
   kj::Timer& timer_;
   const std::uint64_t boot_;
   ApiServer* api_ = nullptr;
   Counts counts_;
   std::uint64_t attempts_ = 0;
-  std::size_t underWay_ = 0;
+  std::size_t running_ = 0;
   std::size_t calling_ = 0;
   std::deque<kj::Own<kj::PromiseFulfiller<void>>> callers_;
-  std::multimap<NodeId, const PodAsk*> placing_;  // binds whose submits are not all answered
   std::map<std::string, Known, std::less<>> known_;
   std::deque<std::string> bound_;  // of known_, oldest first
   kj::TaskSet tasks_;              // last

@@ -39,8 +39,9 @@ Extender::Extender(ClusterActorClient& actor, const ClusterView& cluster, kj::Ti
       timer_(timer),
       rules_(std::move(rules)),
       verdicts_(cluster.ledger()),
-      waiting_(cluster.ledger(), verdicts_, timer, boot),
-      binder_(actor, cluster, seen_, rules_, waiting_, timer, boot) {}
+      groups_(cluster.ledger(), underWay_, timer),
+      waiting_(cluster.ledger(), verdicts_, groups_, timer, boot),
+      binder_(actor, cluster, seen_, rules_, waiting_, underWay_, groups_, timer, boot) {}
 
 void Extender::setApi(ApiServer& api) {
   api_ = &api;
@@ -135,7 +136,7 @@ std::string Extender::filterNow(std::string body) {
     seen_.add(seenPod(std::move(*pod)), timer_.now());
   } else {
     SeenPod seen = seenPod(std::move(*pod));
-    judge(*args, seen.ask, result);
+    judge(*args, seen, result);
     waiting_.judged(seen.pod.uid, !result.fitting.empty());
     seen_.add(std::move(seen), timer_.now());
   }
@@ -151,19 +152,36 @@ void Extender::tellBroken(const PodDemands& who, const Error& error) {
   api_->tellPod(podEvent(ref, EventReason::Rejected, {error.message}));
 }
 
-void Extender::judge(const ExtenderArgs& args, const PodAsk& ask, FilterResult& result) {
+PodGroups::Turn Extender::turnOf(const ExtenderArgs& args, const PodDemands& pod) {
+  if (!groups_.startsTogether(pod)) return {true, std::nullopt, ""};
+  std::vector<NodeId> named;
+  for (const std::string_view name : args.names) {
+    if (const std::optional<NodeId> node = nodeOf(name)) named.push_back(*node);
+  }
+  return groups_.turn(pod, std::move(named));
+}
+
+// Nobody is to be evicted for a part of a group, so what it hears is as if nothing could help.
+void Extender::judge(const ExtenderArgs& args, const SeenPod& seen, FilterResult& result) {
   whys_.clear();
-  PodVerdicts::Pod fit = verdicts_.of(ask);
+  const PodGroups::Turn turn = turnOf(args, seen.pod);
+  const std::string whyGroup = jsonText(turn.node ? std::string(reasonName(Reason::GroupWaits)) +
+                                                        ": its group has it on node " +
+                                                        cluster_.ledger().facts(*turn.node).name
+                                                  : turn.why);
+  PodVerdicts::Pod fit = verdicts_.of(seen.ask);
   for (std::size_t i = 0; i < args.names.size(); ++i) {
     const std::string_view name = args.names[i];
     const std::optional<NodeId> node = nodeOf(name);
     if (!node) {
       result.unresolvable.push_back({name, whyNone(name)});
-    } else if (fitsAt(fit.rank(*node))) {
+    } else if (turn.alone ? fitsAt(fit.rank(*node)) : turn.node == node) {
       result.fitting.push_back(args.wholeNodes ? args.nodes[i] : name);
+    } else if (!turn.alone && fitsAt(fit.rank(*node))) {
+      result.unresolvable.push_back({name, whys_.emplace_back(whyGroup)});
     } else {
       const PodVerdicts::Refusal& refusal = fit.refusal(*node);
-      auto& list = refusal.hopeless ? result.unresolvable : result.failed;
+      auto& list = refusal.hopeless || !turn.alone ? result.unresolvable : result.failed;
       list.push_back({name, refusal.why});
     }
   }
@@ -217,7 +235,7 @@ std::vector<HostPriority> Extender::score(const std::vector<std::string_view>& n
   std::sort(fitting.begin(), fitting.end());
   // The winner must not be one that binds under way are about to fill.
   for (std::size_t i = 0; i < std::min(fitting.size(), kWinnersTried); ++i) {
-    if (!binder_.fitsBeside(fitting[i].node, ask)) continue;
+    if (!underWay_.fit(cluster_.ledger(), fitting[i].node, &ask)) continue;
     std::rotate(fitting.begin(), fitting.begin() + static_cast<std::ptrdiff_t>(i),
                 fitting.begin() + static_cast<std::ptrdiff_t>(i + 1));
     break;
@@ -249,7 +267,7 @@ std::string Extender::preemptNow(std::string body) {
     return writePreemptionResult({});
   }
   const Result<PodDemands> pod = readPod(args->pod, rules_);
-  if (!pod) return writePreemptionResult({});
+  if (!pod || groups_.startsTogether(*pod)) return writePreemptionResult({});
   if (pod->asksNothing()) return writePreemptionResult(args->victims);
   const MayEvict mayEvict = [&](TaskId id) {
     const Job* job = cluster_.task(static_cast<std::uint64_t>(id));
@@ -296,6 +314,8 @@ std::string Extender::metrics() const {
            countText(binder_.underWay()));
   page.one("qgpu_pods_waiting", "gauge", "Pods that ask for a card and are bound to no node.",
            countText(waiting_.size()));
+  page.one("qgpu_pod_groups_waiting", "gauge", "Groups of pods that have not started.",
+           countText(groups_.waiting()));
   page.one("qgpu_pods_woken_total", "counter", "Updates of pods that wait, since there is room.",
            countText(waiting_.woken()));
   return page.take();

@@ -25,7 +25,9 @@
 #include "actors/scheduler/cluster_view.h"
 #include "services/base/net/http_server.h"
 #include "services/kubernetes/extender/binder.h"
+#include "services/kubernetes/extender/pod_groups.h"
 #include "services/kubernetes/extender/pod_verdicts.h"
+#include "services/kubernetes/extender/pods_under_way.h"
 #include "services/kubernetes/extender/seen_pods.h"
 #include "services/kubernetes/extender/victims.h"
 #include "services/kubernetes/extender/wire.h"
@@ -69,6 +71,8 @@ class Extender {
 
   // The pods that wait, as the API server's watch tells them.
   WaitingPods& waiting() { return waiting_; }
+  // The pods that are bound to a node, by the same.
+  void bound(const PodDemands& pod) { groups_.bound(pod); }
 
   // One body in, one out.
   std::string filter(std::string body);
@@ -100,7 +104,8 @@ class Extender {
   std::string prioritiesNow(std::string body);
   kj::Promise<std::string> bindNow(std::string body);
   std::string preemptNow(std::string body);
-  void judge(const ExtenderArgs& args, const PodAsk& ask, FilterResult& result);
+  void judge(const ExtenderArgs& args, const SeenPod& seen, FilterResult& result);
+  PodGroups::Turn turnOf(const ExtenderArgs& args, const PodDemands& pod);
   void tellBroken(const PodDemands& who, const Error& error);
   std::vector<HostPriority> score(const std::vector<std::string_view>& names, const PodAsk& ask);
   std::optional<NodeId> nodeOf(std::string_view name);
@@ -120,6 +125,8 @@ class Extender {
   WireReader reader_;
   SeenPods seen_;
   PodVerdicts verdicts_;
+  PodsUnderWay underWay_;
+  PodGroups groups_;
   WaitingPods waiting_;
   // Nodes keep their places while the process lives, so this never goes stale.
   std::unordered_map<std::string, NodeId, TextHash, std::equal_to<>> nodes_;

@@ -7,8 +7,6 @@
 namespace qgpu {
 namespace {
 
-constexpr std::uint64_t kTrialTask = std::uint64_t{1} << 63;  // no task has such a number
-
 // Tries on one copy of the ledger, node after node, and leaves it as it was.
 class Trial {
  public:
@@ -91,7 +89,7 @@ class Trial {
         made = spot.ok();
         if (!made) break;
       }
-      placed_.push_back(TaskId{kTrialTask + placed_.size()});
+      placed_.push_back(TaskId{kTrialTasks + placed_.size()});
       ledger_.bind(placed_.back(), *spot, "");
     }
     for (const TaskId task : placed_) ledger_.release(task);

@@ -6,9 +6,14 @@
 
 namespace qgpu {
 
-WaitingPods::WaitingPods(const ClusterLedger& ledger, PodVerdicts& verdicts, kj::Timer& timer,
-                         std::uint64_t boot)
-    : ledger_(ledger), verdicts_(verdicts), timer_(timer), boot_(boot), tasks_(*this) {}
+WaitingPods::WaitingPods(const ClusterLedger& ledger, PodVerdicts& verdicts, PodGroups& groups,
+                         kj::Timer& timer, std::uint64_t boot)
+    : ledger_(ledger),
+      verdicts_(verdicts),
+      groups_(groups),
+      timer_(timer),
+      boot_(boot),
+      tasks_(*this) {}
 
 WaitingPods::~WaitingPods() noexcept(false) = default;
 
@@ -32,6 +37,7 @@ void WaitingPods::waits(const PodDemands& pod) {
     waiting.place.second = ++lastPlace_;
   }
   waiting.pod = std::move(seen.pod);
+  groups_.waits(waiting.pod, seen.ask);
   const Place place{-std::int64_t{pod.priority}, waiting.place.second};
   Kind& kind = kindOf(seen.ask);
   if (waiting.kind == &kind && waiting.place == place) return;
@@ -42,6 +48,7 @@ void WaitingPods::waits(const PodDemands& pod) {
 }
 
 void WaitingPods::waitsNoMore(const std::string& uid) {
+  groups_.gone(uid);
   const auto found = pods_.find(uid);
   if (found == pods_.end()) return;
   leaveKind(found->second);
@@ -112,6 +119,10 @@ kj::Promise<void> WaitingPods::lookForEver() {
 
 void WaitingPods::look() {
   takeChanges();
+  for (const std::string& uid : groups_.opened()) {
+    const auto found = pods_.find(uid);
+    if (found != pods_.end()) found->second.judged = false;
+  }
   for (auto& [key, kind] : kinds_) wakeOf(kind);
 }
 
@@ -157,7 +168,7 @@ void WaitingPods::wakeOf(Kind& kind) {
 }
 
 bool WaitingPods::isDue(const Waiting& waiting, std::uint64_t newest) const {
-  if (timer_.now() < waiting.quietUntil) return false;
+  if (timer_.now() < waiting.quietUntil || !groups_.mayGo(waiting.pod.uid)) return false;
   return !waiting.judged || newest > waiting.judgedAt;
 }
 

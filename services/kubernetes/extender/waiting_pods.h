@@ -13,8 +13,9 @@
 // ask the same) in each look, those of high priority first, for as long as the node stays open. One
 // that was not judged since this process is ready is woken where it fits at all: its last try may
 // have met the process before this one, or nobody; and so is one that filter passed on and that is
-// not bound after kBinds, since its bind may be lost. Memory is bounded: beyond kPodsMax pods are
-// left to kube-scheduler's own patience (C5).
+// not bound after kBinds, since its bind may be lost. Pods of a group are woken together, once
+// there is room for all that it is short of (pod_groups.h). Memory is bounded: beyond kPodsMax pods
+// are left to kube-scheduler's own patience (C5).
 
 #include <cstdint>
 #include <kj/async.h>
@@ -25,6 +26,7 @@
 #include <vector>
 
 #include "services/kubernetes/client/api_server.h"
+#include "services/kubernetes/extender/pod_groups.h"
 #include "services/kubernetes/extender/pod_verdicts.h"
 #include "services/kubernetes/extender/seen_pods.h"
 
@@ -42,8 +44,8 @@ class WaitingPods final : private kj::TaskSet::ErrorHandler {
   static constexpr kj::Duration kBinds = 10 * kj::SECONDS;  // after filter passed it on
 
   // All outlive it. `boot`: another one in each process.
-  WaitingPods(const ClusterLedger& ledger, PodVerdicts& verdicts, kj::Timer& timer,
-              std::uint64_t boot);
+  WaitingPods(const ClusterLedger& ledger, PodVerdicts& verdicts, PodGroups& groups,
+              kj::Timer& timer, std::uint64_t boot);
   ~WaitingPods() noexcept(false);
 
   void setApi(ApiServer& api) { api_ = &api; }
@@ -97,6 +99,7 @@ class WaitingPods final : private kj::TaskSet::ErrorHandler {
 
   const ClusterLedger& ledger_;
   PodVerdicts& verdicts_;
+  PodGroups& groups_;
   kj::Timer& timer_;
   const std::uint64_t boot_;
   ApiServer* api_ = nullptr;

@@ -34,6 +34,12 @@ inline constexpr KubeName kKubeNames[] = {
     {KubeNameKind::Annotation, false, "qgpu.io/card-models", "pod", "the pod's author",
      "the models of cards that it may run on, as in `Tesla T4, A10`, by the names that `qgpuctl "
      "cards` shows; absent: any"},
+    {KubeNameKind::Annotation, false, "qgpu.io/group", "pod", "the pod's author",
+     "starts together with the other pods of its namespace with this name, or not yet"},
+    {KubeNameKind::Annotation, false, "qgpu.io/group-by", "pod", "the pod's author",
+     "the same, by the value of the pod's label with this key"},
+    {KubeNameKind::Annotation, false, "qgpu.io/group-size", "pod", "the pod's author",
+     "how many pods of the group start together, 1 to 256"},
     {KubeNameKind::Annotation, false, "qgpu.io/assigned", "pod", "qgpu-scheduler, at the bind",
      "JSON: the UUIDs of each container's cards"},
     {KubeNameKind::Annotation, false, "qgpu.io/woken", "pod that waits", "qgpu-scheduler",

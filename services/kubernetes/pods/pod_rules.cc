@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <set>
 #include <simdjson.h>
 #include <utility>
@@ -23,6 +24,7 @@ constexpr std::int64_t kPercentMax = 100 * 1024;
 constexpr std::size_t kTextMax = 253;
 constexpr std::size_t kBrokenRulesMax = 32;
 constexpr std::size_t kModelNameMax = 64;  // as of any task
+constexpr std::size_t kGroupNameMax = 63;  // as of a label's value
 constexpr const char* kNvidia = "nvidia.com/gpu";
 
 Error invalid(std::string text) {
@@ -262,21 +264,36 @@ class ContainerReader {
   std::vector<std::pair<std::string, const char*>> byInits_;  // who asks for which
 };
 
-Result<TaskClass> classOf(const element& metadata, const PodRules& rules) {
-  const auto annotations = member(metadata, "annotations");
-  const std::string key = rules.prefix + "/app-class";
+// Of the labels or annotations: what stands under `key`, empty where that is no text.
+std::optional<std::string_view> entryOf(const element& metadata, const char* part,
+                                        std::string_view key) {
+  const auto entries = member(metadata, part);
   element value;
-  if (!annotations || !annotations->is_object() ||
-      annotations->at_key(key).get(value) != simdjson::SUCCESS) {
-    return TaskClass::Ordinary;
+  if (!entries || !entries->is_object() || entries->at_key(key).get(value) != simdjson::SUCCESS) {
+    return std::nullopt;
   }
   std::string_view text;
-  if (value.get(text) == simdjson::SUCCESS) {
-    if (text == "online") return TaskClass::Online;
-    if (text == "offline") return TaskClass::Offline;
-  }
-  return invalid("annotation " + key + " is '" + cut(text) +
-                 "': it is online or offline, or absent for an ordinary pod");
+  if (value.get(text) != simdjson::SUCCESS) text = "";
+  return text;
+}
+
+std::string annotationIs(std::string_view key, std::string_view value) {
+  return "annotation " + std::string(key) + " is '" + cut(value) + "': ";
+}
+
+bool isName(std::string_view text, std::size_t sizeMax) {
+  return !text.empty() && text.size() <= sizeMax &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
+}
+
+Result<TaskClass> classOf(const element& metadata, const PodRules& rules) {
+  const std::string key = rules.prefix + "/app-class";
+  const std::optional<std::string_view> text = entryOf(metadata, "annotations", key);
+  if (!text) return TaskClass::Ordinary;
+  if (text == "online") return TaskClass::Online;
+  if (text == "offline") return TaskClass::Offline;
+  return invalid(annotationIs(key, *text) +
+                 "it is online or offline, or absent for an ordinary pod");
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -287,24 +304,18 @@ std::string_view trimmed(std::string_view text) {
 
 Result<std::vector<std::string>> modelsOf(const element& metadata) {
   std::vector<std::string> models;
-  const auto annotations = member(metadata, "annotations");
-  element value;
-  if (!annotations || !annotations->is_object() ||
-      annotations->at_key(kModelsAnnotation).get(value) != simdjson::SUCCESS) {
-    return models;
-  }
-  std::string_view list;
-  if (value.get(list) != simdjson::SUCCESS) list = "";
+  const std::optional<std::string_view> annotation =
+      entryOf(metadata, "annotations", kModelsAnnotation);
+  if (!annotation) return models;
+  const std::string_view list = *annotation;
   const auto refuse = [&](const std::string& why) {
-    return invalid(std::string("annotation ") + kModelsAnnotation + " is '" + cut(list) +
-                   "': " + why + "; it names the models of cards, as in 'Tesla T4, A10'");
+    return invalid(annotationIs(kModelsAnnotation, list) + why +
+                   "; it names the models of cards, as in 'Tesla T4, A10'");
   };
   for (std::size_t at = 0; at <= list.size();) {
     const std::size_t end = std::min(list.find(',', at), list.size());
     const std::string_view model = trimmed(list.substr(at, end - at));
-    const bool printable =
-        std::all_of(model.begin(), model.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
-    if (model.empty() || model.size() > kModelNameMax || !printable) {
+    if (!isName(model, kModelNameMax)) {
       return refuse("a name has 1 to " + std::to_string(kModelNameMax) + " characters of ASCII");
     }
     if (models.size() == kModelsMax) {
@@ -316,6 +327,52 @@ Result<std::vector<std::string>> modelsOf(const element& metadata) {
   std::sort(models.begin(), models.end());
   models.erase(std::unique(models.begin(), models.end()), models.end());
   return models;
+}
+
+Result<std::uint32_t> groupSize(std::string_view text) {
+  std::uint32_t size = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+  if (error == std::errc() && end == text.data() + text.size() && size >= 1 &&
+      size <= kGroupSizeMax) {
+    return size;
+  }
+  return invalid(annotationIs(kGroupSizeAnnotation, text) + "it is a whole number, 1 to " +
+                 std::to_string(kGroupSizeMax));
+}
+
+Result<PodGroup> groupOf(const element& metadata) {
+  const auto name = entryOf(metadata, "annotations", kGroupAnnotation);
+  const auto by = entryOf(metadata, "annotations", kGroupByAnnotation);
+  const auto size = entryOf(metadata, "annotations", kGroupSizeAnnotation);
+  PodGroup group;
+  if (!name && !by && !size) return group;
+  if (name && by) {
+    return invalid(std::string("annotations ") + kGroupAnnotation + " and " + kGroupByAnnotation +
+                   " both name its group: write one of them");
+  }
+  if (!size || (!name && !by)) {
+    return invalid(std::string("annotations ") + kGroupAnnotation + " (or " + kGroupByAnnotation +
+                   ") and " + kGroupSizeAnnotation + " stand together, and one is missing");
+  }
+  const Result<std::uint32_t> number = groupSize(*size);
+  if (!number) return number.error();
+  group.size = *number;
+  if (name) {
+    if (!isName(*name, kGroupNameMax)) {
+      return invalid(annotationIs(kGroupAnnotation, *name) + "a name has 1 to " +
+                     std::to_string(kGroupNameMax) + " characters of ASCII");
+    }
+    group.name = *name;
+    return group;
+  }
+  const std::string_view value = entryOf(metadata, "labels", *by).value_or("");
+  if (!isName(value, kGroupNameMax)) {
+    return invalid(annotationIs(kGroupByAnnotation, *by) +
+                   "the pod has no label of this name with 1 to " + std::to_string(kGroupNameMax) +
+                   " characters");
+  }
+  group.name = cut(*by) + "=" + std::string(value);
+  return group;
 }
 
 std::string controllerOf(const element& metadata) {
@@ -442,7 +499,8 @@ void readNames(const element& metadata, PodDemands& pod) {
   pod.uid = cut(textAt(metadata, "uid"));
 }
 
-// The class is `as`, where one is given: the pod is bound then, and no model matters any more.
+// The class is `as`, where one is given: the pod is bound then, and no model or group matters any
+// more.
 // Where the class is not known no container can be judged.
 void readMetadata(const element& metadata, const PodRules& rules, std::optional<TaskClass> as,
                   PodDemands& pod, Broken& broken) {
@@ -457,12 +515,12 @@ void readMetadata(const element& metadata, const PodRules& rules, std::optional<
     if (!models) return broken.add(models.error().message);
     pod.models = std::move(*models);
   }
-  if (const auto annotations = member(metadata, "annotations")) {
-    std::string_view assigned;
-    if (annotations->at_key(kAssignedAnnotation).get(assigned) == simdjson::SUCCESS) {
-      pod.assigned = assigned;
-    }
-  }
+  Result<PodGroup> group = groupOf(metadata);
+  if (group)
+    pod.group = std::move(*group);
+  else if (!as)
+    return broken.add(group.error().message);
+  pod.assigned = entryOf(metadata, "annotations", kAssignedAnnotation).value_or("");
 }
 
 PodDemands readDocument(const element& root, const PodRules& rules, Broken& broken,

@@ -21,6 +21,9 @@ namespace qgpu {
 inline constexpr const char* kResourcePrefix = "tke.cloud.tencent.com";
 inline constexpr const char* kAssignedAnnotation = "qgpu.io/assigned";
 inline constexpr const char* kModelsAnnotation = "qgpu.io/card-models";  // "Tesla T4, A10"
+inline constexpr const char* kGroupAnnotation = "qgpu.io/group";         // a name
+inline constexpr const char* kGroupByAnnotation = "qgpu.io/group-by";    // or the key of a label
+inline constexpr const char* kGroupSizeAnnotation = "qgpu.io/group-size";
 
 enum class MemoryUnit : std::uint8_t { GiB, MiB };
 
@@ -48,6 +51,14 @@ struct ContainerDemand {
   bool operator==(const ContainerDemand&) const = default;
 };
 
+// Pods of one namespace that start together or not at all.
+struct PodGroup {
+  std::string name;        // "NAME", or "KEY=VALUE" of a label; empty: the pod is in none
+  std::uint32_t size = 0;  // pods that start together, 1 to kGroupSizeMax
+
+  bool operator==(const PodGroup&) const = default;
+};
+
 struct PodDemands {
   static constexpr std::size_t kContainersMax = 64;  // that ask for something of ours
 
@@ -60,7 +71,8 @@ struct PodDemands {
   std::string assigned;       // annotation qgpu.io/assigned, as it is; else empty
   std::int32_t priority = 0;  // spec.priority
   TaskClass taskClass = TaskClass::Ordinary;
-  std::vector<std::string> models;          // of cards, allowed; empty: any. Sorted, no two alike
+  std::vector<std::string> models;  // of cards, allowed; empty: any. Sorted, no two alike
+  PodGroup group;
   std::vector<ContainerDemand> containers;  // in the pod's order, init containers first
 
   bool operator==(const PodDemands&) const = default;

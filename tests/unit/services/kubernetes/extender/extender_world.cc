@@ -269,6 +269,11 @@ std::string ExtenderWorld::pod(const PodSpec& spec) {
     annotations += annotations.empty() ? "" : ",";
     annotations += R"("qgpu.io/card-models":")" + spec.models + "\"";
   }
+  if (!spec.group.empty()) {
+    annotations += annotations.empty() ? "" : ",";
+    annotations += R"("qgpu.io/group":")" + spec.group + R"(","qgpu.io/group-size":")" +
+                   std::to_string(spec.groupSize) + "\"";
+  }
   if (!annotations.empty()) json += R"(,"annotations":{)" + annotations + "}";
   if (!spec.owner.empty()) {
     json += R"(,"ownerReferences":[{"uid":")" + spec.owner + R"(","controller":true}])";

@@ -127,6 +127,8 @@ class ExtenderWorld {
     std::string owner;
     std::int32_t priority = 0;
     std::string models{};
+    std::string group{};
+    std::uint32_t groupSize = 0;
   };
   std::string pod(const PodSpec& spec);  // its JSON
   void create(const PodSpec& spec);      // at the API server, in place of what is there

@@ -172,6 +172,69 @@ std::string ofModels(const std::string& annotation) {
          R"(}},"spec":{"containers":[)" + container("c", "memory=5 core=30") + "]}}";
 }
 
+std::string inGroup(const std::string& annotations, const std::string& labels = "") {
+  return R"({"metadata":{"labels":{)" + labels + R"(},"annotations":{)" + annotations +
+         R"(}},"spec":{"containers":[)" + container("c", R"(memory="4" core="30")") + "]}}";
+}
+
+TEST(PodRules, PodsThatStartTogetherNameTheirGroupAndItsSize) {
+  const auto none = readPod(inGroup(""), {});
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ(none->group, PodGroup());
+  const auto named = readPod(inGroup(R"("qgpu.io/group":"train","qgpu.io/group-size":"4")"), {});
+  ASSERT_TRUE(named.ok()) << named.error().message;
+  EXPECT_EQ(named->group, (PodGroup{"train", 4}));
+  const std::string key = "leaderworkerset.sigs.k8s.io/group-key";
+  const auto labelled =
+      readPod(inGroup(R"("qgpu.io/group-size":"256","qgpu.io/group-by":")" + key + "\"",
+                      "\"" + key + R"(":"5f3c")"),
+              {});
+  ASSERT_TRUE(labelled.ok()) << labelled.error().message;
+  EXPECT_EQ(labelled->group, (PodGroup{key + "=5f3c", 256}));
+}
+
+TEST(PodRules, AGroupThatIsHalfWrittenIsRefusedWithWhatToWrite) {
+  const std::string size = R"("qgpu.io/group-size":)";
+  const std::string group = R"("qgpu.io/group":)";
+  const std::string by = R"("qgpu.io/group-by":)";
+  const std::pair<std::string, const char*> cases[] = {
+      {group + R"("train")",
+       "annotations qgpu.io/group (or qgpu.io/group-by) and "
+       "qgpu.io/group-size stand together, and one is missing"},
+      {size + R"("4")",
+       "annotations qgpu.io/group (or qgpu.io/group-by) and "
+       "qgpu.io/group-size stand together, and one is missing"},
+      {group + R"("a",)" + by + R"("b",)" + size + R"("4")",
+       "annotations qgpu.io/group and qgpu.io/group-by both name its group: write one of them"},
+      {group + R"("a",)" + size + R"("0")",
+       "annotation qgpu.io/group-size is '0': it is a whole number, 1 to 256"},
+      {group + R"("a",)" + size + R"("257")",
+       "annotation qgpu.io/group-size is '257': it is a whole number, 1 to 256"},
+      {group + R"("a",)" + size + R"("4 pods")",
+       "annotation qgpu.io/group-size is '4 pods': it is a whole number, 1 to 256"},
+      {group + R"("",)" + size + R"("4")",
+       "annotation qgpu.io/group is '': a name has 1 to 63 characters of ASCII"},
+      {by + R"("app",)" + size + R"("4")",
+       "annotation qgpu.io/group-by is 'app': the pod has no label of this name with 1 to 63 "
+       "characters"},
+  };
+  for (const auto& [annotations, why] : cases) {
+    const auto broken = readPod(inGroup(annotations, R"("other":"x")"), {});
+    ASSERT_FALSE(broken.ok()) << annotations;
+    EXPECT_EQ(broken.error().message, why);
+  }
+}
+
+// It has its cards, and who reads it wants to know which.
+TEST(PodRules, ABoundPodKeepsItsCardsWhateverItsGroupWasMade) {
+  std::string json = inGroup(R"("qgpu.io/assigned":"{}","qgpu.io/group-size":"many")");
+  json.insert(json.find("\"containers\""), R"("nodeName":"n",)");
+  const auto held = readHeldPod(json, {});
+  ASSERT_TRUE(held.ok()) << held.error().message;
+  EXPECT_EQ(held->group, PodGroup());
+  EXPECT_EQ(held->containers.size(), 1U);
+}
+
 TEST(PodRules, ModelsOfCardsAreNamedByAnAnnotation) {
   const auto read = readPod(ofModels(R"("Tesla T4, A10 ,A10")"), {});
   ASSERT_TRUE(read.ok()) << read.error().message;

@@ -1,0 +1,112 @@
+#include "actors/placement/pod_trial.h"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+namespace qgpu {
+namespace {
+
+bool isAlike(const PodAsk& one, const PodAsk& other) {
+  return one.models == other.models && one.application == other.application &&
+         std::equal(one.demands.begin(), one.demands.end(), other.demands.begin(),
+                    other.demands.end(),
+                    [](const auto& a, const auto& b) { return a.ask == b.ask; });
+}
+
+// How hard a pod is to place.
+std::tuple<std::uint32_t, std::int64_t, std::int64_t> sizeOf(const PodAsk& ask) {
+  std::uint32_t cards = 0;
+  std::int64_t mem = 0;
+  std::int64_t share = 0;
+  for (const PodAsk::Demand& demand : ask.demands) {
+    if (isWhole(demand.ask)) cards += normalAsk(demand.ask).cards;
+    mem += demand.ask.mem.value;
+    share += demand.ask.share.value;
+  }
+  return {cards, mem, share};
+}
+
+}  // namespace
+
+struct PodTrial::Kind {
+  Member like;
+  std::vector<std::pair<std::uint64_t, NodeId>> ranks;  // of the nodes that it may go to
+
+  bool holds(const Member& member) const {
+    return isAlike(*like.ask, *member.ask) &&
+           (like.nodes == member.nodes ||
+            (like.nodes != nullptr && member.nodes != nullptr && *like.nodes == *member.nodes));
+  }
+};
+
+// As the scheduler is asked for it: what takes several cards first.
+bool PodTrial::take(NodeId node, const PodAsk& ask) {
+  const std::optional<PodCards> cards = PodFit(ledger_, ask).cards(node);
+  if (!cards) return false;
+  std::vector<std::size_t> order(cards->size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_partition(order.begin(), order.end(),
+                        [&](std::size_t i) { return (*cards)[i].size() > 1; });
+  const ClusterNodeFacts& facts = ledger_.facts(node);
+  for (const std::size_t i : order) {
+    ClusterAsk one;
+    one.task = ask.demands[i].ask;
+    one.models = ask.models;
+    one.application = ask.application;
+    one.node = facts.name;
+    if ((*cards)[i].size() == 1) one.task.card = facts.cards[(*cards)[i].front()].id;
+    const Result<Spot> spot = ledger_.place(one);
+    if (!spot) return false;
+    ledger_.bind(TaskId{kTrialTasks + taken_++}, *spot, ask.application);
+  }
+  return true;
+}
+
+PodTrial::Fit PodTrial::together(const std::vector<Member>& members) {
+  std::vector<Kind> kinds;
+  std::vector<std::size_t> kindOf(members.size());
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const auto known = std::find_if(kinds.begin(), kinds.end(),
+                                    [&](const Kind& kind) { return kind.holds(members[i]); });
+    kindOf[i] = static_cast<std::size_t>(known - kinds.begin());
+    if (known != kinds.end()) continue;
+    Kind kind{members[i], {}};
+    PodFit fit(ledger_, *members[i].ask);
+    const auto look = [&](NodeId node) { kind.ranks.emplace_back(fit.rank(node), node); };
+    if (members[i].nodes != nullptr) {
+      for (const NodeId node : *members[i].nodes) look(node);
+    } else {
+      for (std::uint32_t node = 0; node < ledger_.nodes(); ++node) look(NodeId{node});
+    }
+    kinds.push_back(std::move(kind));
+  }
+
+  std::vector<std::size_t> order(members.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return sizeOf(*members[a].ask) > sizeOf(*members[b].ask);
+  });
+  Fit result;
+  std::vector<NodeId> nodes(members.size());
+  for (const std::size_t i : order) {
+    const std::vector<std::pair<std::uint64_t, NodeId>>& ranks = kinds[kindOf[i]].ranks;
+    const auto best = std::min_element(ranks.begin(), ranks.end());
+    if (best == ranks.end() || !fitsAt(best->first)) continue;
+    const NodeId node = nodes[i] = best->second;
+    if (!take(node, *members[i].ask)) continue;
+    ++result.fit;
+    for (Kind& kind : kinds) {
+      const auto changed = std::find_if(kind.ranks.begin(), kind.ranks.end(),
+                                        [&](const auto& rank) { return rank.second == node; });
+      if (changed != kind.ranks.end()) {
+        changed->first = PodFit(ledger_, *kind.like.ask).rank(node);
+      }
+    }
+  }
+  if (result.fit == members.size()) result.nodes = std::move(nodes);
+  return result;
+}
+
+}  // namespace qgpu
