@@ -72,6 +72,7 @@ PodTrial::Fit PodTrial::together(const std::vector<Member>& members) {
                                     [&](const Kind& kind) { return kind.holds(members[i]); });
     kindOf[i] = static_cast<std::size_t>(known - kinds.begin());
     if (known != kinds.end()) continue;
+    if (kinds.size() == kKindsMax) return {{}, 0, kinds.size() + 1};
     Kind kind{members[i], {}};
     PodFit fit(ledger_, *members[i].ask);
     const auto look = [&](NodeId node) { kind.ranks.emplace_back(fit.rank(node), node); };
@@ -89,6 +90,7 @@ PodTrial::Fit PodTrial::together(const std::vector<Member>& members) {
     return sizeOf(*members[a].ask) > sizeOf(*members[b].ask);
   });
   Fit result;
+  result.kinds = kinds.size();
   std::vector<NodeId> nodes(members.size());
   for (const std::size_t i : order) {
     const std::vector<std::pair<std::uint64_t, NodeId>>& ranks = kinds[kindOf[i]].ranks;
@@ -98,9 +100,11 @@ PodTrial::Fit PodTrial::together(const std::vector<Member>& members) {
     if (!take(node, *members[i].ask)) continue;
     ++result.fit;
     for (Kind& kind : kinds) {
-      const auto changed = std::find_if(kind.ranks.begin(), kind.ranks.end(),
-                                        [&](const auto& rank) { return rank.second == node; });
-      if (changed != kind.ranks.end()) {
+      // They stand in the order of their nodes.
+      const auto changed =
+          std::lower_bound(kind.ranks.begin(), kind.ranks.end(), node,
+                           [](const auto& rank, NodeId wanted) { return rank.second < wanted; });
+      if (changed != kind.ranks.end() && changed->second == node) {
         changed->first = PodFit(ledger_, *kind.like.ask).rank(node);
       }
     }

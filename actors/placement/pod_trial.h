@@ -4,9 +4,10 @@
 // to be bound is taken first, and then is asked who goes beside it.
 //
 // Each pod goes to the node that would suit it best alone, beside those before it, the largest
-// first. Pods that ask for the same find their places wherever there are any. For different ones
-// other orders are not tried, so a fit may be missed, and none is promised that is not there (P1,
-// P2, P8).
+// first. Pods that ask for the same and may go to the same nodes find their places wherever there
+// are any. For different ones other orders are not tried, so a fit may be missed, and none is
+// promised that is not there (P1, P2, P8). It costs a look at each node for each kind of pod, and
+// kinds are not tried beyond kKindsMax.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,13 +19,15 @@ namespace qgpu {
 
 class PodTrial {
  public:
+  static constexpr std::size_t kKindsMax = 16;
   struct Member {
     const PodAsk* ask = nullptr;
-    const std::vector<NodeId>* nodes = nullptr;  // that it may go to; null: all
+    const std::vector<NodeId>* nodes = nullptr;  // that it may go to, ascending; null: all
   };
   struct Fit {
     std::vector<NodeId> nodes;  // of the members, in their order; empty where not all fit
     std::size_t fit = 0;        // members that fit at once
+    std::size_t kinds = 0;      // of members
   };
 
   explicit PodTrial(const ClusterLedger& ledger) : ledger_(ledger.clone()) {}

@@ -525,9 +525,9 @@ void Scheduler::Parts::joinKubernetes(const SchedulerDaemonOptions& options,
   follow.mayBind = [this] { return !election || election->holds(); };
   follow.bindOf = [this](std::string_view uid) { return extender->binder().underWayOf(uid); };
   follow.onReady = [this] { extender->setReady(true); };
-  follow.onWaits = [this](const KubePod& pod) { extender->waiting().waits(pod.demands); };
-  follow.onWaitsNoMore = [this](const std::string& uid) { extender->waiting().waitsNoMore(uid); };
+  follow.onWaits = [this](const KubePod& pod) { extender->waits(pod.demands); };
   follow.onBound = [this](const KubePod& pod) { extender->bound(pod.demands); };
+  follow.onNeither = [this](const std::string& uid) { extender->gone(uid); };
   bridge.emplace(*fromLinks, *actor, *api, *writer, log, std::move(follow));
   extender->setPriorities([this](const std::string& node, std::string_view uid) {
     return bridge->priorityOf(node, uid);

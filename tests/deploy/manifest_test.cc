@@ -500,10 +500,10 @@ TEST(KubeScheduler, GetsTheSameExtenderInEveryGeneration) {
       EXPECT_EQ(config.at(pointer), policy.at(pointer)) << version << " " << field;
     }
     EXPECT_EQ(config.at("/extenders/0/enableHTTPS"), policy.at("/extenders/0/enableHttps"));
-    EXPECT_EQ(config.text("/extenders/0/httpTimeout"), "5s");
+    EXPECT_EQ(config.text("/extenders/0/httpTimeout"), "30s");
     EXPECT_EQ(below(config, "/extenders/0").size(), below(policy, "/extenders/0").size());
   }
-  EXPECT_EQ(policy.at("/extenders/0/httpTimeout"), "5000000000");
+  EXPECT_EQ(policy.at("/extenders/0/httpTimeout"), "30000000000");
 }
 
 TEST(KubeScheduler, AsksAboutEveryResourceOfOursAtTheContractsAddress) {

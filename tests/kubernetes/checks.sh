@@ -28,10 +28,12 @@ pod() {
   name=$1 class=$2 limits=$3
   shift 3
   jq -n --arg name "$name" --arg class "$class" --arg limits "$limits" --arg image "$TENANT" \
-    --arg prefix "$PREFIX" --arg priority "${PRIORITY:-}" --arg scheduler "${SCHEDULER:-}" '{
+    --arg prefix "$PREFIX" --arg priority "${PRIORITY:-}" --arg scheduler "${SCHEDULER:-}" \
+    --arg group "${GROUP:-}" --arg size "${GROUP_SIZE:-}" '{
       apiVersion: "v1", kind: "Pod",
-      metadata: ({name: $name, labels: {check: "yes"}} +
-        if $class == "" then {} else {annotations: {($prefix + "/app-class"): $class}} end),
+      metadata: {name: $name, labels: {check: "yes"}, annotations: (
+        if $class == "" then {} else {($prefix + "/app-class"): $class} end +
+        if $group == "" then {} else {"qgpu.io/group": $group, "qgpu.io/group-size": $size} end)},
       spec: ({restartPolicy: "Never", terminationGracePeriodSeconds: 1, containers: [
         {name: "main", image: $image, imagePullPolicy: "IfNotPresent", command: $ARGS.positional,
          resources: {limits: ([$limits | splits(" +") | select(. != "") | split("=")
@@ -353,6 +355,72 @@ check_preemption() {
   clear_pods
 }
 
+# Pods that start together: none before all are here and fit at once; of two groups that do not fit
+# beside each other one runs whole and the other waits whole; many at once; and those of a Job.
+check_groups() {
+  cards sim:8x64 8
+  bound_of() { kubectl get pods -o json | jq --arg begin "$1" '[.items[] |
+    select(.spec.nodeName and (.metadata.name | startswith($begin)))] | length'; }
+  bound_is() { [ "$(bound_of "$1")" = "$2" ]; }
+  GROUP=train GROUP_SIZE=4
+  for i in 1 2 3; do run_pod "rank-$i" '' 'core=100' sleep infinity; done
+  await_event rank-3 'GroupWaits: 3 of 4 pods of its group are here'
+  [ "$(bound_of rank)" = 0 ] || fail "$(bound_of rank) of a group that is not here are bound"
+  at=$(date +%s%3N)
+  run_pod rank-4 '' 'core=100' sleep infinity
+  await 60 "four bound" bound_is rank 4 || fail "$(bound_of rank) are bound"
+  saw "four are bound $(($(date +%s%3N) - at)) ms after the fourth came"
+  for i in 1 2 3 4; do await_phase "rank-$i" Running; done
+  clear_pods
+
+  GROUP_SIZE=6
+  for i in 1 2 3 4 5 6; do
+    for g in x y; do echo ---; GROUP=$g; pod "$g-$i" '' 'core=100' sleep infinity; done
+  done | kubectl create -f - >/dev/null
+  one_is_whole() { { bound_is x 6 && bound_is y 0; } || { bound_is x 0 && bound_is y 6; }; }
+  await 60 "one of two groups" one_is_whole || fail "$(bound_of x) and $(bound_of y) are bound"
+  if bound_is x 6; then first=x second=y; else first=y second=x; fi
+  await_event "$second-1" 'GroupWaits: 6 pods of its group are to start at once, and 2 fit'
+  saw "of two groups of six on eight cards one is bound whole: $(events_of "$second-1" |
+    grep -o 'GroupWaits: 6[^,]*, and 2 fit' | head -n 1)"
+  at=$(date +%s%3N)
+  for i in 1 2 3 4 5 6; do echo "$first-$i"; done | xargs kubectl delete pod --wait=false >/dev/null
+  await 60 "the other group" bound_is "$second" 6 || fail "$(bound_of "$second") are bound"
+  saw "the other is bound $(($(date +%s%3N) - at)) ms after the first was deleted"
+  clear_pods
+
+  GROUP_SIZE=8 at=$(date +%s%3N)
+  for g in 01 02 03 04 05 06 07 08 09 10 11 12 13; do
+    for i in 1 2 3 4 5 6 7 8; do echo ---; GROUP=$g; pod "many-$g-$i" '' 'core=8 memory=2' sleep infinity; done
+  done | kubectl create -f - >/dev/null
+  await 120 "twelve groups bound" bound_is many 96 || fail "$(bound_of many) are bound"
+  saw "12 of 13 groups of 8, 96 pods, are bound after $(($(date +%s%3N) - at)) ms"
+  for g in 01 02 03 04 05 06 07 08 09 10 11 12 13; do
+    case "$(bound_of "many-$g")" in
+      0 | 8) ;;
+      *) fail "$(bound_of "many-$g") of group $g are bound" ;;
+    esac
+  done
+  await 180 "96 run" count_is 96 || fail "$(running) run"
+  await_sums
+  GROUP='' GROUP_SIZE=''
+  clear_pods
+
+  by=batch.kubernetes.io/controller-uid
+  [ "$MINOR" -ge 27 ] || by=controller-uid
+  pod rank '' 'core=100' qgpu-work --seconds=1 | jq --arg by "$by" '{apiVersion: "batch/v1", kind: "Job",
+    metadata: {name: "together"}, spec: {parallelism: 3, completions: 3, template: {
+      metadata: {annotations: {"qgpu.io/group-size": "3", "qgpu.io/group-by": $by}},
+      spec: .spec}}}' |
+    kubectl create -f - >/dev/null
+  kubectl wait --for=condition=complete --timeout=90s job/together >/dev/null ||
+    fail "$(kubectl get pods -o wide)"
+  saw "a Job of three ran as a group: $(kubectl get pods -l job-name=together -o json |
+    jq -r '[.items[].metadata.annotations["qgpu.io/assigned"]] | unique | length') places"
+  kubectl delete job together --wait=true >/dev/null
+  clear_pods
+}
+
 # A second scheduler, on a machine of another name, waits for the lease of the first; then the first
 # waits for it, ready as a rollout wants it, and the Service leads to it only once it leads.
 check_leaders() {
@@ -665,7 +733,7 @@ check_chart() {
 }
 
 ALL='install examples quota webhook labels multi_card card_nodes claims by_claims hundred failures
-  preemption leaders policy_file three_hundred waits node_loss restarts leader uninstall chart'
+  preemption groups leaders policy_file three_hundred waits node_loss restarts leader uninstall chart'
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- $ALL
 for name in "$@"; do

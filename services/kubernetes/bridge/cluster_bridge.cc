@@ -178,11 +178,10 @@ std::map<std::string, ClusterBridge::NodeTask> ClusterBridge::tasksOf(const Kube
 }
 
 void ClusterBridge::onUpsert(const KubePod& pod) {
-  if (pod.demands.nodeName.empty() && !pod.deleting && !pod.over && !pod.gated) {
-    options_.onWaits(pod);
+  if (pod.deleting || pod.over || (pod.gated && pod.demands.nodeName.empty())) {
+    options_.onNeither(pod.demands.uid);
   } else {
-    options_.onWaitsNoMore(pod.demands.uid);
-    if (!pod.demands.nodeName.empty()) options_.onBound(pod);
+    (pod.demands.nodeName.empty() ? options_.onWaits : options_.onBound)(pod);
   }
   auto now = tasksOf(pod);
   const std::string key = keyOf(pod);
@@ -224,7 +223,7 @@ void ClusterBridge::releaseAssumed(const KubePod& pod, const std::map<std::strin
 }
 
 void ClusterBridge::onGone(const KubePod& last) {
-  options_.onWaitsNoMore(last.demands.uid);
+  options_.onNeither(last.demands.uid);
   const auto before = pods_.find(keyOf(last));
   if (before == pods_.end()) return;
   for (const std::string& request : before->second.second) release(before->second.first, request);

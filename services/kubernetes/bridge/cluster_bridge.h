@@ -59,11 +59,11 @@ struct BridgeOptions {
   Nanos evictEvery = seconds(5);          // while a budget forbids it, or nobody answers
   Nanos awayMax = seconds(5);             // of the API server; after it nothing is bound
   std::function<void()> onReady = [] {};  // once: every usable node is a member, or was turned away
-  // Pods that are bound to no node and may be; each again whenever it changes.
+  // Of each pod, whenever it changes, one of these: it is bound to no node and may be; it is bound,
+  // and not about to go; it is neither, by its UID.
   std::function<void(const KubePod&)> onWaits = [](const KubePod&) {};
-  std::function<void(const std::string&)> onWaitsNoMore = [](const std::string&) {};  // by its UID
-  // Pods that are bound to a node, also those that are over.
   std::function<void(const KubePod&)> onBound = [](const KubePod&) {};
+  std::function<void(const std::string&)> onNeither = [](const std::string&) {};
   std::function<bool()> mayBind = [] { return true; };  // asked before each
   // By the pod's UID.
   std::function<std::optional<BindUnderWay>(std::string_view)> bindOf = [](std::string_view) {

@@ -152,8 +152,15 @@ class Reflector final : public ReflectorBase {
   }
 
   void upsert(Object object) {
-    Kept& kept = objects_[keyOf(object)];
+    const auto [found, isNew] = objects_.try_emplace(keyOf(object));
+    Kept& kept = found->second;
     kept.list = list_;
+    // Another one of that name: what was between them was missed.
+    if constexpr (requires { uidOf(object); }) {
+      if (!isNew && uidOf(kept.object) != uidOf(object)) {
+        listener_.onGone(std::exchange(kept.object, Object()));
+      }
+    }
     if constexpr (requires { object == kept.object; }) {
       if (object == kept.object) return;
     }

@@ -137,11 +137,15 @@ kj::Promise<Status> Binder::run(Bind& bind) {
       })
       .then([this, &bind](Status done) -> kj::Promise<Status> {
         if (!done) return kj::mv(done);
+        return calling([this, &bind]() { return annotate(bind, kVersionsMax); });
+      })
+      .then([this, &bind](Status done) -> kj::Promise<Status> {
+        if (!done) return kj::mv(done);
         return together(bind);
       })
       .then([this, &bind](Status done) -> kj::Promise<Status> {
         if (!done) return kj::mv(done);
-        return mayCall().then([this, &bind]() { return write(bind); });
+        return calling([this, &bind]() { return createBinding(bind, timer_.now() + kRetryFor); });
       })
       .then([this, &bind](Status done) -> kj::Promise<Status> {
         if (!done) return takeBack(bind, done.error());
@@ -160,7 +164,7 @@ kj::Promise<Status> Binder::run(Bind& bind) {
 // With the others of its group, where it has one and takes room.
 kj::Promise<Status> Binder::together(const Bind& bind) {
   if (bind.seen.pod.group.name.empty() || bind.seen.ask.demands.empty()) return ok();
-  return groups_.together(bind.seen.pod);
+  return groups_.together(bind.seen.pod, [this, &bind]() { return stillPlaced(bind); });
 }
 
 // Meanwhile it counts as filter was told, for others who choose.
@@ -218,15 +222,6 @@ std::optional<BindUnderWay> Binder::underWayOf(std::string_view uid) const {
   const auto found = known_.find(uid);
   if (found == known_.end() || found->second.bind == nullptr) return std::nullopt;
   return BindUnderWay{found->second.bind->pod, found->second.bind->annotated};
-}
-
-kj::Promise<Status> Binder::write(Bind& bind) {
-  return annotate(bind, kVersionsMax)
-      .then([this, &bind](Status annotated) -> kj::Promise<Status> {
-        if (!annotated) return kj::mv(annotated);
-        return createBinding(bind, timer_.now() + kRetryFor);
-      })
-      .attach(kj::defer([this]() { doneCalling(); }));
 }
 
 // Which cards, as the ledger has them now.
@@ -404,6 +399,12 @@ kj::Promise<void> Binder::deleteTasks(Bind& bind) {
                 .ignoreResult());
   }
   return kj::joinPromises(all.finish());
+}
+
+kj::Promise<Status> Binder::calling(std::function<kj::Promise<Status>()> call) {
+  return mayCall().then([this, call = std::move(call)]() {
+    return call().attach(kj::defer([this]() { doneCalling(); }));
+  });
 }
 
 kj::Promise<void> Binder::mayCall() {

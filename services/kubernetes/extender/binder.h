@@ -9,6 +9,7 @@
 //               there are several containers, each for its card; never waiting, never evicting
 //   annotation  qgpu.io/assigned = {"container":["card id"]}, if the pod is still as it was read
 //               (its UID and resource version; a later one that asks the same will do)
+//   group       a pod of one waits until so many others of it are as far (pod_groups.h)
 //   Binding     created last, so that the node finds the decision when the pod arrives
 //
 // A failure takes back what was done, in the reverse order, and is told as the reason. Where nobody
@@ -20,6 +21,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <kj/async.h>
 #include <kj/timer.h>
 #include <map>
@@ -87,7 +89,6 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   Status take(Bind& bind, const Result<std::string>& json) const;
   Status plan(Bind& bind);
   kj::Promise<Status> place(Bind& bind, int tries);
-  kj::Promise<Status> write(Bind& bind);
   kj::Promise<Status> submitAll(Bind& bind);
   Status takeAnswer(Bind& bind, std::size_t demand, const Result<ClusterAnswer>& answer);
   Status stillPlaced(const Bind& bind) const;
@@ -96,6 +97,7 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   kj::Promise<Status> createBinding(Bind& bind, kj::TimePoint until);
   kj::Promise<Status> takeBack(Bind& bind, Error why);
   kj::Promise<void> deleteTasks(Bind& bind);
+  kj::Promise<Status> calling(std::function<kj::Promise<Status>()> call);
   kj::Promise<void> mayCall();
   void doneCalling();
   void ended(const std::string& uid, const Status& how);

@@ -34,12 +34,12 @@ std::string timed(LatencyRecord& record, Work work) {
 }  // namespace
 
 Extender::Extender(ClusterActorClient& actor, const ClusterView& cluster, kj::Timer& timer,
-                   PodRules rules, std::uint64_t boot)
+                   PodRules rules, std::uint64_t boot, kj::Duration groupHold)
     : cluster_(cluster),
       timer_(timer),
       rules_(std::move(rules)),
       verdicts_(cluster.ledger()),
-      groups_(cluster.ledger(), underWay_, timer),
+      groups_(cluster.ledger(), underWay_, timer, groupHold),
       waiting_(cluster.ledger(), verdicts_, groups_, timer, boot),
       binder_(actor, cluster, seen_, rules_, waiting_, underWay_, groups_, timer, boot) {}
 
@@ -52,6 +52,25 @@ void Extender::setApi(ApiServer& api) {
 void Extender::setReady(bool ready) {
   ready_ = ready;
   if (ready && api_ != nullptr) waiting_.start();
+}
+
+void Extender::waits(const PodDemands& pod) {
+  const SeenPod seen = seenPod(pod);
+  if (seen.ask.demands.empty() || seen.ask.demands.size() > PodAsk::kDemandsMax) {
+    return gone(pod.uid);
+  }
+  groups_.waits(pod, seen.ask);
+  waiting_.waits(pod);
+}
+
+void Extender::bound(const PodDemands& pod) {
+  waiting_.waitsNoMore(pod.uid);
+  groups_.bound(pod);
+}
+
+void Extender::gone(const std::string& uid) {
+  waiting_.waitsNoMore(uid);
+  groups_.gone(uid);
 }
 
 std::vector<HttpRoute> Extender::routes() {

@@ -47,9 +47,10 @@ class Extender {
     std::uint64_t failing = 0;    // names that it did not
   };
 
-  // Everything outlives the extender. `boot`: another one in each process.
+  // Everything outlives the extender. `boot`: another one in each process. `groupHold`: how long
+  // binds of a group wait for each other.
   Extender(ClusterActorClient& actor, const ClusterView& cluster, kj::Timer& timer, PodRules rules,
-           std::uint64_t boot);
+           std::uint64_t boot, kj::Duration groupHold = PodGroups::kHold);
 
   // Those of the verbs, for the daemon's HTTP server.
   std::vector<HttpRoute> routes();
@@ -69,10 +70,12 @@ class Extender {
   void setReady(bool ready);
   bool ready() const { return ready_; }
 
-  // The pods that wait, as the API server's watch tells them.
+  // What the API server's watch tells of pods: it waits for a node, or is bound to one and not
+  // about to go, or is neither.
+  void waits(const PodDemands& pod);
+  void bound(const PodDemands& pod);
+  void gone(const std::string& uid);
   WaitingPods& waiting() { return waiting_; }
-  // The pods that are bound to a node, by the same.
-  void bound(const PodDemands& pod) { groups_.bound(pod); }
 
   // One body in, one out.
   std::string filter(std::string body);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/loop.h"
+
 namespace qgpu {
 namespace {
 
@@ -23,8 +25,9 @@ bool asksAlike(const PodAsk& one, const PodAsk& other) {
 
 }  // namespace
 
-PodGroups::PodGroups(const ClusterLedger& ledger, PodsUnderWay& underWay, kj::Timer& timer)
-    : ledger_(ledger), underWay_(underWay), timer_(timer) {}
+PodGroups::PodGroups(const ClusterLedger& ledger, PodsUnderWay& underWay, kj::Timer& timer,
+                     kj::Duration hold)
+    : ledger_(ledger), underWay_(underWay), timer_(timer), hold_(hold) {}
 
 PodGroups::~PodGroups() noexcept(false) = default;
 
@@ -41,14 +44,10 @@ void PodGroups::Group::set(Member& member, Stage stage) {
   member.stage = stage;
 }
 
-bool PodGroups::hasStarted(const Key& key, const Group& group) const {
-  return group.at(Stage::Bound) >= std::get<2>(key);
-}
-
 bool PodGroups::startsTogether(const PodDemands& pod) const {
   if (pod.group.name.empty()) return false;
   const auto group = groups_.find({pod.nameSpace, pod.group.name, pod.group.size});
-  return group == groups_.end() || !hasStarted(group->first, group->second);
+  return group == groups_.end() || !group->second.hasStarted();
 }
 
 PodGroups::Member& PodGroups::enter(const PodDemands& pod) {
@@ -56,13 +55,9 @@ PodGroups::Member& PodGroups::enter(const PodDemands& pod) {
   const auto known = keys_.find(pod.uid);
   if (known != keys_.end() && known->second != key) gone(pod.uid);
   Group& group = groups_[key];
-  keys_.emplace(pod.uid, std::move(key));
+  keys_.try_emplace(pod.uid, std::move(key));
   const auto [member, isNew] = group.members.try_emplace(pod.uid);
-  if (isNew) {
-    ++group.counts[static_cast<std::size_t>(Stage::Waits)];
-    group.open = false;
-    group.refused.reset();
-  }
+  if (isNew) ++group.counts[static_cast<std::size_t>(Stage::Waits)];
   return member->second;
 }
 
@@ -74,13 +69,14 @@ void PodGroups::waits(const PodDemands& pod, const PodAsk& ask) {
 }
 
 void PodGroups::bound(const PodDemands& pod) {
-  if (pod.group.name.empty()) return gone(pod.uid);
+  if (pod.group.name.empty() || pod.containers.empty()) return gone(pod.uid);
   Member& member = enter(pod);
   Group& group = *find(pod.uid);
-  if (member.stage == Stage::Planned) underWay_.remove(member.underWay);
-  group.set(member, Stage::Bound);
+  const bool starts = !group.hasStarted();
+  member.isSeen = true;
   if (member.bind) member.bind->fulfill(ok());
-  member.bind = nullptr;
+  leave(group, member, Stage::Bound);
+  if (starts) passOrGiveUp(group);
 }
 
 void PodGroups::gone(const std::string& uid) {
@@ -89,17 +85,19 @@ void PodGroups::gone(const std::string& uid) {
   const auto found = groups_.find(key->second);
   Group& group = found->second;
   Member& member = group.members.at(uid);
-  if (member.stage == Stage::Planned) dropPlan(group);
-  if (member.stage == Stage::Binds || member.stage == Stage::Arrived) {
-    refuseBinds(group, fail(ErrorCode::Conflict, "a pod of its group is gone: it is tried again"));
+  const bool bound = member.stage == Stage::Bound;
+  if (member.bind) {
+    member.bind->fulfill(Status(fail(ErrorCode::NotFound, "the pod is gone")));
   }
-  --group.counts[static_cast<std::size_t>(member.stage)];
+  leave(group, member, Stage::Waits);
+  --group.counts[static_cast<std::size_t>(Stage::Waits)];
   group.members.erase(uid);
-  group.open = false;
-  group.refused.reset();
   if (group.members.empty()) {
     planned_.erase(key->second);
     groups_.erase(found);
+  } else if (group.members.size() < std::get<2>(key->second) && !bound) {
+    dropPlan(group);
+    giveUp(group, fail(ErrorCode::Conflict, "a pod of its group is gone: it is tried again"));
   }
   keys_.erase(key);
 }
@@ -107,126 +105,180 @@ void PodGroups::gone(const std::string& uid) {
 std::size_t PodGroups::waiting() const {
   return static_cast<std::size_t>(
       std::count_if(groups_.begin(), groups_.end(),
-                    [this](const auto& entry) { return !hasStarted(entry.first, entry.second); }));
+                    [](const auto& entry) { return !entry.second.hasStarted(); }));
 }
 
 // --- plans ---
 
-// What the group is short of, `first` first.
-std::vector<std::pair<const std::string, PodGroups::Member>*> PodGroups::due(
-    const Key& key, Group& group, const std::string& first) const {
-  std::vector<std::pair<const std::string, Member>*> members;
-  members.push_back(&*group.members.find(first));
-  for (auto& member : group.members) {
-    if (group.arrived() + group.at(Stage::Binds) + members.size() >= std::get<2>(key)) break;
-    if (member.second.stage == Stage::Waits && member.first != first) members.push_back(&member);
-  }
-  return members;
+void PodGroups::reserve(Group& group, Member& member, NodeId node) {
+  group.set(member, Stage::Planned);
+  member.node = node;
+  member.underWay = underWay_.add(node, member.ask);
 }
 
-// Of all that the group is short of, `first` among them, which may go to the nodes `named`; the
-// plan before is no more.
-bool PodGroups::plan(const Key& key, Group& group, const std::string& first,
-                     const std::vector<NodeId>* named) {
-  dropPlan(group);
-  const Moment moment = now();
-  if (group.refused == moment) return false;
-  PodTrial trial(ledger_);
-  for (const auto& [node, ask] : underWay_.pods()) trial.take(node, *ask);
-  const auto members = due(key, group, first);
-  // Where the others may go is known of those that ask the same, or were named nodes of their own.
-  const Member& like = members.front()->second;
-  std::vector<std::optional<std::vector<NodeId>>> nodes;
-  std::vector<PodTrial::Member> asks;
-  for (const auto* entry : members) {
-    const Member& member = entry->second;
-    nodes.push_back(nodesOf(asksAlike(member.ask, like.ask) ? like.named : member.named));
-    asks.push_back({&member.ask, nullptr});
+// Whatever it had is given up.
+void PodGroups::leave(Group& group, Member& member, Stage stage) {
+  if (member.stage == Stage::Planned || member.stage == Stage::Passed) {
+    underWay_.remove(member.underWay);
+    ++plans_;
   }
-  for (std::size_t i = 0; i < asks.size(); ++i) {
-    if (nodes[i]) asks[i].nodes = &*nodes[i];
-  }
-  if (named != nullptr) asks.front().nodes = named;
-  const PodTrial::Fit fit = trial.together(asks);
-  group.open = fit.fit == members.size();
-  group.refused.reset();
-  if (!group.open) {
-    group.refused = moment;
-    group.why = std::to_string(members.size()) + " pods of its group are to start at once, and " +
-                std::to_string(fit.fit) + " fit";
-    return false;
-  }
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    Member& member = members[i]->second;
-    group.set(member, Stage::Planned);
-    member.node = fit.nodes[i];
-    member.underWay = underWay_.add(member.node, member.ask);
-  }
-  group.lastStep = timer_.now();
-  planned_.insert(key);
-  return true;
-}
-
-std::optional<std::vector<NodeId>> PodGroups::nodesOf(const std::optional<Named>& named) const {
-  if (!named) return std::nullopt;
-  std::vector<NodeId> nodes = named->nodes;
-  for (std::size_t node = named->of; node < ledger_.nodes(); ++node) {
-    nodes.push_back(static_cast<NodeId>(node));
-  }
-  return nodes;
+  member.bind = nullptr;
+  member.stillPlaced = nullptr;
+  group.set(member, stage);
 }
 
 void PodGroups::dropPlan(Group& group) {
+  if (group.at(Stage::Planned) == 0) return;
   for (auto& [uid, member] : group.members) {
-    if (member.stage != Stage::Planned) continue;
-    group.set(member, Stage::Waits);
-    underWay_.remove(member.underWay);
+    if (member.stage == Stage::Planned) leave(group, member, Stage::Waits);
   }
 }
 
 void PodGroups::dropOldPlans() {
   for (auto key = planned_.begin(); key != planned_.end();) {
     Group& group = groups_.at(*key);
-    if (timer_.now() < group.lastStep + kHold) {
-      ++key;
-      continue;
+    if (timer_.now() >= group.plannedAt + hold_) dropPlan(group);
+    if (group.at(Stage::Passed) > 0) {
+      for (auto& [uid, member] : group.members) {
+        if (member.stage == Stage::Passed && timer_.now() >= member.passedAt + hold_) {
+          leave(group, member, Stage::Waits);
+        }
+      }
     }
-    dropPlan(group);
-    key = planned_.erase(key);
+    key = group.at(Stage::Planned) + group.at(Stage::Passed) == 0 ? planned_.erase(key)
+                                                                  : std::next(key);
   }
 }
 
+// What the group is short of beside those that passed, `first` first.
+std::vector<PodGroups::Members::value_type*> PodGroups::due(const Key& key, Group& group,
+                                                            const std::string& first) const {
+  std::vector<Members::value_type*> members;
+  members.push_back(&*group.members.find(first));
+  for (auto& member : group.members) {
+    if (group.passed() + members.size() >= std::get<2>(key)) break;
+    const bool free = member.second.stage == Stage::Waits && member.second.named;
+    if (free && member.first != first) members.push_back(&member);
+  }
+  return members;
+}
+
+// Why none of its pods may pass yet, whatever room there is; empty: they may.
+std::string PodGroups::whyNotYet(const Key& key, const Group& group) const {
+  const std::uint32_t size = std::get<2>(key);
+  if (group.members.size() < size) return ofSize(group.members.size(), size) + "are here";
+  if (timer_.now() < group.pausesUntil) {
+    const auto left = (group.pausesUntil - timer_.now()) / kj::SECONDS + 1;
+    return "its group did not come together, and is tried again in " + std::to_string(left) + " s";
+  }
+  const auto asked = static_cast<std::size_t>(
+      std::count_if(group.members.begin(), group.members.end(),
+                    [](const auto& one) { return one.second.named.has_value(); }));
+  if (asked < size) return ofSize(asked, size) + "have a node by kube-scheduler's other rules";
+  return "";
+}
+
+// A node that came since it was asked may do. Of many nodes some are named each time, so those of
+// one that asks the same are as good.
+std::vector<NodeId> PodGroups::nodesOf(const Member& member, const Member& first,
+                                       bool asked) const {
+  if (&member == &first && asked) return member.named->nodes;
+  std::vector<NodeId> nodes = member.named->nodes;
+  if (!member.named->all && asksAlike(member.ask, first.ask)) {
+    std::vector<NodeId> both;
+    std::set_union(nodes.begin(), nodes.end(), first.named->nodes.begin(), first.named->nodes.end(),
+                   std::back_inserter(both));
+    nodes = std::move(both);
+  }
+  for (std::size_t node = member.named->of; node < ledger_.nodes(); ++node) {
+    nodes.push_back(static_cast<NodeId>(node));
+  }
+  std::sort(nodes.begin(), nodes.end());
+  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+  return nodes;
+}
+
+// Of all that the group is short of, `first` among them; the plan before is no more, but who passed
+// by it keeps his place.
+bool PodGroups::plan(const Key& key, Group& group, const std::string& first) {
+  dropPlan(group);
+  const Moment moment = now();
+  if (group.refused == moment) return false;
+  const auto members = due(key, group, first);
+  const Member& like = members.front()->second;
+  PodTrial trial(ledger_);
+  for (const auto& [node, ask] : underWay_.pods()) trial.take(node, *ask);
+  std::vector<std::vector<NodeId>> nodes;
+  for (const auto* member : members) {
+    nodes.push_back(nodesOf(member->second, like, member == members.front()));
+  }
+  std::vector<PodTrial::Member> asks;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    asks.push_back({&members[i]->second.ask, &nodes[i]});
+  }
+  const PodTrial::Fit fit = trial.together(asks);
+  const bool wasOpen = std::exchange(group.open, fit.nodes.size() == members.size());
+  group.refused.reset();
+  if (!group.open) {
+    group.refused = moment;
+    group.why =
+        fit.kinds > PodTrial::kKindsMax
+            ? "its group has more than " + std::to_string(PodTrial::kKindsMax) + " kinds of pods"
+            : std::to_string(members.size()) + " pods of its group are to start at once, and " +
+                  std::to_string(fit.fit) + " fit";
+    return false;
+  }
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    reserve(group, members[i]->second, fit.nodes[i]);
+    if (!wasOpen) opened_.push_back(members[i]->first);
+  }
+  ++plans_;
+  group.plannedAt = timer_.now();
+  planned_.insert(key);
+  return true;
+}
+
 PodGroups::Turn PodGroups::turn(const PodDemands& pod, std::vector<NodeId> named) {
+  const auto refuse = [](const std::string& why) {
+    return Turn{false, std::nullopt, groupWaits(why)};
+  };
   dropOldPlans();
   const std::uint32_t size = pod.group.size;
-  Key key{pod.nameSpace, pod.group.name, size};
+  const Key key{pod.nameSpace, pod.group.name, size};
   const auto found = groups_.find(key);
-  const std::size_t here = found == groups_.end() ? 0 : found->second.members.size();
   // A pod that the API server has not told of is not counted, whoever asks about it.
-  if (here < size || !found->second.members.contains(pod.uid)) {
-    return {false, std::nullopt, groupWaits(ofSize(here, size) + "are here")};
+  if (found == groups_.end() || !found->second.members.contains(pod.uid)) {
+    const std::size_t here = found == groups_.end() ? 0 : found->second.members.size();
+    return refuse(ofSize(here, size) + "are here");
   }
   Group& group = found->second;
-  if (hasStarted(key, group)) return {true, std::nullopt, ""};
+  if (group.hasStarted()) return {true, std::nullopt, ""};
   Member& member = group.members.at(pod.uid);
-  if (member.stage != Stage::Waits && member.stage != Stage::Planned) {
-    return {false, std::nullopt, groupWaits("it is being bound")};
+  if (member.stage == Stage::Binds || member.stage == Stage::Arrived) {
+    return refuse("it is being bound");
   }
   std::sort(named.begin(), named.end());
-  const auto isNamed = [&](NodeId node) {
-    return std::binary_search(named.begin(), named.end(), node);
+  Named asked{std::move(named), false, ledger_.nodes()};
+  asked.all = asked.nodes.size() < kAllNamedBelow;
+  if (member.named != asked) group.refused.reset();
+  member.named = std::move(asked);
+  const auto pass = [&]() {
+    group.set(member, Stage::Passed);
+    member.passedAt = timer_.now();
+    return Turn{false, member.node, ""};
   };
-  if (member.stage == Stage::Planned && isNamed(member.node) &&
-      underWay_.fit(ledger_, member.node)) {
-    group.lastStep = timer_.now();
-    return {false, member.node, ""};
-  }
-  std::optional<Named> known;
-  if (named.size() < kAllNamedBelow) known = {named, ledger_.nodes()};
-  if (!known || member.named != known) group.refused.reset();
-  member.named = std::move(known);
-  if (plan(key, group, pod.uid, &named)) return {false, member.node, ""};
-  return {false, std::nullopt, groupWaits(group.why)};
+  const auto isNamed = [&](NodeId node) {
+    return std::binary_search(member.named->nodes.begin(), member.named->nodes.end(), node);
+  };
+  const bool hasPlace = member.stage == Stage::Planned || member.stage == Stage::Passed;
+  const std::string notYet = whyNotYet(key, group);
+  const bool keeps = hasPlace && notYet.empty() && isNamed(member.node);
+  if (keeps && underWay_.fit(ledger_, member.node)) return pass();
+  if (hasPlace) leave(group, member, Stage::Waits);
+  if (!notYet.empty()) return refuse(notYet);
+  if (group.passed() >= size) return refuse("the others of its group are being bound");
+  if (!plan(key, group, pod.uid)) return refuse(group.why);
+  return pass();
 }
 
 // --- binds ---
@@ -236,63 +288,93 @@ void PodGroups::begins(const std::string& uid) {
   Group* group = find(uid);
   if (group == nullptr) return;
   Member& member = group->members.at(uid);
-  if (member.stage == Stage::Planned) underWay_.remove(member.underWay);
-  if (member.stage != Stage::Bound) group->set(member, Stage::Binds);
-  group->lastStep = timer_.now();
+  if (member.stage == Stage::Bound) return;
+  if (group->at(Stage::Binds) + group->at(Stage::Arrived) == 0) {
+    group->bindsUntil = timer_.now() + hold_;
+  }
+  leave(*group, member, Stage::Binds);
 }
 
-kj::Promise<Status> PodGroups::together(const PodDemands& pod) {
+kj::Promise<Status> PodGroups::together(const PodDemands& pod,
+                                        std::function<Status()> stillPlaced) {
   Group* group = find(pod.uid);
   const Key key{pod.nameSpace, pod.group.name, pod.group.size};
   if (group == nullptr || keys_.at(pod.uid) != key) {
     return Status(fail(ErrorCode::Conflict, "its group is not known yet: it is tried again"));
   }
+  Member& member = group->members.at(pod.uid);
+  if (group->hasStarted()) {
+    leave(*group, member, Stage::Bound);
+    return ok();
+  }
   if (const std::size_t here = group->members.size(); here < pod.group.size) {
     return Status(fail(ErrorCode::Conflict, ofSize(here, pod.group.size) + "are here"));
   }
-  Member& member = group->members.at(pod.uid);
-  if (member.stage == Stage::Planned) underWay_.remove(member.underWay);
-  group->set(member, Stage::Arrived);
-  group->lastStep = timer_.now();
-  if (group->arrived() >= pod.group.size) {
-    passBinds(*group);
-    return ok();
-  }
+  if (timer_.now() >= group->bindsUntil) group->bindsUntil = timer_.now() + hold_;
   auto paf = kj::newPromiseAndFulfiller<Status>();
+  leave(*group, member, Stage::Arrived);
   member.bind = kj::mv(paf.fulfiller);
+  member.stillPlaced = std::move(stillPlaced);
+  if (group->at(Stage::Arrived) >= pod.group.size) passOrGiveUp(*group);
   return paf.promise.exclusiveJoin(tooLate(pod.uid));
 }
 
-void PodGroups::passBinds(Group& group) {
-  for (auto& [uid, member] : group.members) {
+// Whoever lost his room meanwhile stops them all.
+void PodGroups::passOrGiveUp(Group& group) {
+  for (const auto& [uid, member] : group.members) {
     if (member.stage != Stage::Arrived) continue;
-    group.set(member, Stage::Bound);
-    if (member.bind) member.bind->fulfill(ok());
-    member.bind = nullptr;
+    if (const Status placed = member.stillPlaced(); !placed) return giveUp(group, placed.error());
+  }
+  passBinds(group);
+}
+
+void PodGroups::passBinds(Group& group) {
+  group.givenUp = 0;
+  for (auto& [uid, member] : group.members) {
+    if (member.stage == Stage::Arrived) {
+      member.bind->fulfill(ok());
+      leave(group, member, Stage::Bound);
+    } else if (member.stage != Stage::Bound) {
+      opened_.push_back(uid);
+    }
   }
 }
 
-// They give their rooms back, and end each by itself.
-void PodGroups::refuseBinds(Group& group, const Error& why) {
+// They give their rooms back, and end each by itself. Who did not come has to be asked about again.
+void PodGroups::giveUp(Group& group, const Error& why) {
+  group.open = false;
+  group.refused.reset();
+  bool any = false;
   for (auto& [uid, member] : group.members) {
-    if (member.bind) member.bind->fulfill(Status(why));
-    member.bind = nullptr;
+    if (member.stage == Stage::Arrived) {
+      member.bind->fulfill(Status(why));
+      leave(group, member, Stage::Binds);
+      any = true;
+    }
   }
+  if (!any) return;
+  const auto pause = (std::int64_t{1} << std::min(group.givenUp, 16U)) * kj::SECONDS;
+  if (group.givenUp++ > 0) group.pausesUntil = timer_.now() + kj::min(pause, kPauseMax);
 }
 
 kj::Promise<Status> PodGroups::tooLate(std::string uid) {
   Group* group = find(uid);
-  if (group == nullptr) return kj::NEVER_DONE;  // and refused
-  const kj::TimePoint until = group->lastStep + kHold;
-  if (timer_.now() < until) {
-    return timer_.atTime(until).then([this, uid = std::move(uid)]() { return tooLate(uid); });
+  if (group == nullptr || group->members.at(uid).stage != Stage::Arrived) return kj::NEVER_DONE;
+  if (timer_.now() < group->bindsUntil) {
+    return timer_.atTime(group->bindsUntil).then([this, uid = std::move(uid)]() {
+      return tooLate(uid);
+    });
   }
-  const std::uint32_t size = std::get<2>(keys_.at(uid));
-  const Error why =
-      fail(ErrorCode::Conflict, ofSize(group->arrived(), size) +
-                                    "have their rooms, and no other came for " +
-                                    std::to_string(kHold / kj::SECONDS) + " s: it is tried again");
-  refuseBinds(*group, why);
+  for (auto& [other, member] : group->members) {
+    if (member.stage == Stage::Binds || member.stage == Stage::Arrived) continue;
+    leave(*group, member, Stage::Waits);
+    member.named.reset();
+    opened_.push_back(other);  // so that it is asked about again
+  }
+  giveUp(*group, fail(ErrorCode::Conflict,
+                      ofSize(group->at(Stage::Arrived), std::get<2>(keys_.at(uid))) +
+                          "came to be bound within " + std::to_string(hold_ / kj::MILLISECONDS) +
+                          " ms: it is tried again"));
   return kj::NEVER_DONE;
 }
 
@@ -300,16 +382,12 @@ void PodGroups::ended(const std::string& uid, const Status& how) {
   Group* group = find(uid);
   if (group == nullptr) return;
   Member& member = group->members.at(uid);
+  if (member.isSeen) return;  // whatever the binder heard of it
   const bool wentOn = member.stage == Stage::Bound;
-  if (member.stage == Stage::Planned) underWay_.remove(member.underWay);
-  group->set(member, how ? Stage::Bound : Stage::Waits);
-  if (how) return;
-  member.bind = nullptr;
-  group->open = false;
-  group->refused.reset();
-  if (wentOn) return;
-  refuseBinds(*group, fail(ErrorCode::Conflict,
-                           "another pod of its group was not bound: " + how.error().message));
+  leave(*group, member, how ? Stage::Bound : Stage::Waits);
+  if (how || wentOn) return;
+  giveUp(*group, fail(ErrorCode::Conflict,
+                      "another pod of its group was not bound: " + how.error().message));
 }
 
 // --- who is woken ---
@@ -318,34 +396,28 @@ bool PodGroups::mayGo(const std::string& uid) const {
   const auto key = keys_.find(uid);
   if (key == keys_.end()) return true;
   const Group& group = groups_.at(key->second);
-  return group.open || hasStarted(key->second, group);
+  return group.open || group.hasStarted() || !group.members.at(uid).named;
 }
 
 std::vector<std::string> PodGroups::opened() {
-  std::vector<std::string> pods;
-  if (timer_.now() < lookAt_) return pods;
-  lookAt_ = timer_.now() + kLook;
-  dropOldPlans();
-  std::size_t looks = std::min(groups_.size(), kLooksMax);
-  auto at = groups_.upper_bound(lookedAt_);
-  for (std::size_t passed = 0; passed < groups_.size() && looks > 0; ++passed, ++at) {
-    if (at == groups_.end()) at = groups_.begin();
-    auto& [key, group] = *at;
-    lookedAt_ = key;
-    const auto first =
-        std::find_if(group.members.begin(), group.members.end(),
-                     [](const auto& one) { return one.second.stage == Stage::Waits; });
-    if (group.open || group.members.size() < std::get<2>(key) || first == group.members.end() ||
-        hasStarted(key, group) || group.refused == now()) {
-      continue;
-    }
-    --looks;
-    if (!plan(key, group, first->first, nullptr)) continue;
-    for (const auto& [uid, member] : group.members) {
-      if (member.stage == Stage::Planned) pods.push_back(uid);
+  if (timer_.now() >= lookAt_) {
+    lookAt_ = timer_.now() + kLook;
+    dropOldPlans();
+    const Nanos until = monotonicNow() + Nanos(kLookFor / kj::NANOSECONDS);
+    auto at = groups_.upper_bound(lookedAt_);
+    for (std::size_t i = 0; i < groups_.size() && monotonicNow() < until; ++i, ++at) {
+      if (at == groups_.end()) at = groups_.begin();
+      auto& [key, group] = *at;
+      lookedAt_ = key;
+      if (group.open || group.hasStarted() || group.refused == now()) continue;
+      if (!whyNotYet(key, group).empty() || group.passed() >= std::get<2>(key)) continue;
+      const auto first = std::find_if(group.members.begin(), group.members.end(), [](auto& one) {
+        return one.second.stage == Stage::Waits && one.second.named;
+      });
+      if (first != group.members.end()) plan(key, group, first->first);
     }
   }
-  return pods;
+  return std::exchange(opened_, {});
 }
 
 }  // namespace qgpu

@@ -2,23 +2,27 @@
 // Pods that start together or not at all, as their annotations say (PodGroup, pod_rules.h): who of
 // a group is here, where each would go, and when their binds may go on.
 //
-//   filter   A pod of a group passes on one node alone: its own in a plan by which all that the
-//            group is short of fit at once. Before so many are here, or where there is no such
-//            plan, it passes nowhere, and nothing is evicted for it.
-//   bind     Once its room is taken it waits here until so many others have theirs. Where one of
-//            them fails, or nobody else comes for kHold, all are refused and give their rooms back.
+//   filter   Once so many pods of a group are here, and kube-scheduler has asked about each of
+//   them,
+//            each passes on one node alone: its own in a plan by which all of them fit at once.
+//            Where there is no such plan it passes nowhere, and nothing is evicted for it.
+//   bind     takes its room, writes its decision, and waits here until so many others have done the
+//            same. Then all have Bindings made. Where one fails before, or some don't come for
+//            `hold`, all give their rooms back.
 //
 // kube-scheduler looks at one pod after the other and binds beside that, so that binds of a group
-// wait for each other as they would in its own phase Permit. A group of which so many are bound has
-// started: who comes later goes as every pod does.
+// wait for each other as they would in its own phase Permit. A group has started from when its
+// binds went on, and for as long as a pod of it is bound: who comes meanwhile goes as every pod
+// does.
 //
-// Groups don't block each other: what is planned for one is in no plan of another until kHold after
-// its last step. Anybody else may take that room, and then there is another plan, or none. Pods of
-// one name and namespace with another size are another group. All that is kept is of pods that the
-// API server has (C5).
+// Groups don't block each other: what is planned for one is in no plan of another until `hold`
+// after that. Anybody else may take such a room, and then there is another plan, or none. A group
+// whose binds gave up more than once pauses, longer each time. Pods of one name and namespace with
+// another size are another group. All that is kept is of pods that the API server has (C5).
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <kj/async.h>
 #include <kj/timer.h>
 #include <map>
@@ -36,21 +40,24 @@ namespace qgpu {
 
 class PodGroups {
  public:
-  // Less than kube-scheduler waits for an extender (httpTimeout).
-  static constexpr kj::Duration kHold = 4 * kj::SECONDS;
-  static constexpr kj::Duration kLook = 500 * kj::MILLISECONDS;  // plans cost more than verdicts
-  static constexpr std::size_t kLooksMax = 4;                    // plans, in one look
+  // Of binds, from the first of a group on: longer than kube-scheduler pauses after a try (10 s
+  // before 1.33), and shorter than it waits for an extender (httpTimeout, 30 s).
+  static constexpr kj::Duration kHold = 15 * kj::SECONDS;
+  static constexpr kj::Duration kLook = 500 * kj::MILLISECONDS;
+  static constexpr kj::Duration kLookFor = 20 * kj::MILLISECONDS;  // of each kLook, about
+  static constexpr kj::Duration kPauseMax = 64 * kj::SECONDS;
   // Below so many names kube-scheduler has named every node that it would take; of more it may
   // name some (minFeasibleNodesToFind in its sources).
   static constexpr std::size_t kAllNamedBelow = 100;
 
-  // Both outlive it.
-  PodGroups(const ClusterLedger& ledger, PodsUnderWay& underWay, kj::Timer& timer);
+  // All outlive it.
+  PodGroups(const ClusterLedger& ledger, PodsUnderWay& underWay, kj::Timer& timer,
+            kj::Duration hold = kHold);
   PodGroups(const PodGroups&) = delete;
   PodGroups& operator=(const PodGroups&) = delete;
   ~PodGroups() noexcept(false);
 
-  // What the API server says of pods, whether or not they are in a group.
+  // What the API server says of pods, whether or not they are in a group. `ask` has demands.
   void waits(const PodDemands& pod, const PodAsk& ask);
   void bound(const PodDemands& pod);
   void gone(const std::string& uid);
@@ -68,8 +75,9 @@ class PodGroups {
 
   // A bind begins.
   void begins(const std::string& uid);
-  // Its room is taken: done when it may go on, or why not.
-  kj::Promise<Status> together(const PodDemands& pod);
+  // It is ready for its Binding: done when that may be made, or why not. `stillPlaced` is asked
+  // before all go on, and lives as long as the promise.
+  kj::Promise<Status> together(const PodDemands& pod, std::function<Status()> stillPlaced);
   // A bind is over.
   void ended(const std::string& uid, const Status& how);
 
@@ -86,61 +94,77 @@ class PodGroups {
   enum class Stage : std::uint8_t {
     Waits,
     Planned,  // for a node
-    Binds,    // and is to take its room
-    Arrived,  // has it, and waits for the others
-    Bound,    // or its bind goes on
+    Passed,   // on that node
+    Binds,    // is under way
+    Arrived,  // has its room, and waits for the others
+    Bound,    // or its Binding is being made
   };
-  static constexpr std::size_t kStages = 5;
-  // All nodes that kube-scheduler would take, when it last named them all.
+  static constexpr std::size_t kStages = 6;
+  // The nodes that kube-scheduler would take, when it asked last.
   struct Named {
     std::vector<NodeId> nodes;  // ascending
+    bool all = false;           // it would take no other
     std::size_t of = 0;         // nodes that there were; it may take any that came since
     bool operator==(const Named&) const = default;
   };
   struct Member {
     PodAsk ask;
     Stage stage = Stage::Waits;      // changed by set() alone
-    NodeId node{};                   // Planned
-    PodsUnderWay::Place underWay{};  // Planned
-    std::optional<Named> named;
+    bool isSeen = false;             // bound, by the API server
+    NodeId node{};                   // Planned, Passed
+    PodsUnderWay::Place underWay{};  // Planned, Passed
+    kj::TimePoint passedAt = kj::origin<kj::TimePoint>();
+    std::optional<Named> named;                  // nothing: it was not asked about, or did not come
     kj::Own<kj::PromiseFulfiller<Status>> bind;  // Arrived
+    std::function<Status()> stillPlaced;         // Arrived
   };
+  using Members = std::map<std::string, Member>;  // by UID
   // When a plan was looked for: it is the same until one of these changes.
   using Moment = std::pair<std::uint64_t, std::uint64_t>;
   struct Group {
-    std::map<std::string, Member> members;      // by UID
+    Members members;
     std::array<std::size_t, kStages> counts{};  // of them
-    kj::TimePoint lastStep = kj::origin<kj::TimePoint>();
+    kj::TimePoint plannedAt = kj::origin<kj::TimePoint>();
+    kj::TimePoint bindsUntil = kj::origin<kj::TimePoint>();
+    kj::TimePoint pausesUntil = kj::origin<kj::TimePoint>();
+    unsigned givenUp = 0;           // binds of it, one after the other
     bool open = false;              // there was a plan
     std::optional<Moment> refused;  // there was none at that moment
     std::string why;
 
     std::size_t at(Stage stage) const { return counts[static_cast<std::size_t>(stage)]; }
-    std::size_t arrived() const { return at(Stage::Bound) + at(Stage::Arrived); }
+    bool hasStarted() const { return at(Stage::Bound) > 0; }
+    // Those that are on their way beyond filter.
+    std::size_t passed() const { return at(Stage::Passed) + at(Stage::Binds) + at(Stage::Arrived); }
     void set(Member& member, Stage stage);
   };
 
   Group* find(const std::string& uid);
   Member& enter(const PodDemands& pod);
-  Moment now() const { return {ledger_.changes(), underWay_.changes()}; }
-  bool hasStarted(const Key& key, const Group& group) const;
-  std::vector<std::pair<const std::string, Member>*> due(const Key& key, Group& group,
-                                                         const std::string& first) const;
-  bool plan(const Key& key, Group& group, const std::string& first,
-            const std::vector<NodeId>* named);
-  std::optional<std::vector<NodeId>> nodesOf(const std::optional<Named>& named) const;
+  Moment now() const { return {ledger_.changes(), plans_}; }
+  std::vector<Members::value_type*> due(const Key& key, Group& group,
+                                        const std::string& first) const;
+  std::string whyNotYet(const Key& key, const Group& group) const;
+  bool plan(const Key& key, Group& group, const std::string& first);
+  std::vector<NodeId> nodesOf(const Member& member, const Member& first, bool asked) const;
+  void reserve(Group& group, Member& member, NodeId node);
+  void leave(Group& group, Member& member, Stage stage);
   void dropPlan(Group& group);
   void dropOldPlans();
-  void refuseBinds(Group& group, const Error& why);
+  void giveUp(Group& group, const Error& why);
   void passBinds(Group& group);
+  void passOrGiveUp(Group& group);
   kj::Promise<Status> tooLate(std::string uid);
 
   const ClusterLedger& ledger_;
   PodsUnderWay& underWay_;
   kj::Timer& timer_;
+  const kj::Duration hold_;
   std::map<Key, Group> groups_;
   std::map<std::string, Key> keys_;  // by UID
-  std::set<Key> planned_;            // groups with a plan
+  std::set<Key> planned_;            // groups with pods that are Planned or Passed
+  std::uint64_t plans_ = 0;          // made or dropped
+  std::vector<std::string> opened_;  // to be told
   kj::TimePoint lookAt_ = kj::origin<kj::TimePoint>();
   Key lookedAt_;  // the last group of a look
 };

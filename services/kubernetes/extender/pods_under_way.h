@@ -3,7 +3,6 @@
 // tasks the scheduler may not have taken, and what is planned for groups. Whoever chooses a node
 // asks who would fit beside them. Some the ledger may show already: a hint, and no promise.
 
-#include <cstdint>
 #include <map>
 
 #include "actors/placement/pod_fit.h"
@@ -19,15 +18,14 @@ class PodsUnderWay {
   Place add(NodeId node, const PodAsk& ask);
   void remove(Place place);
 
-  // Whether all that are on their way to that node fit there at once, and `ask` beside them.
+  // Whether all that are on their way to that node fit there at once, and `ask` beside them; false
+  // as well where they are too many, or want different models of cards.
   bool fit(const ClusterLedger& ledger, NodeId node, const PodAsk* ask = nullptr) const;
 
   const Pods& pods() const { return pods_; }
-  std::uint64_t changes() const { return changes_; }
 
  private:
   Pods pods_;
-  std::uint64_t changes_ = 0;
 };
 
 }  // namespace qgpu

@@ -37,7 +37,6 @@ void WaitingPods::waits(const PodDemands& pod) {
     waiting.place.second = ++lastPlace_;
   }
   waiting.pod = std::move(seen.pod);
-  groups_.waits(waiting.pod, seen.ask);
   const Place place{-std::int64_t{pod.priority}, waiting.place.second};
   Kind& kind = kindOf(seen.ask);
   if (waiting.kind == &kind && waiting.place == place) return;
@@ -48,7 +47,6 @@ void WaitingPods::waits(const PodDemands& pod) {
 }
 
 void WaitingPods::waitsNoMore(const std::string& uid) {
-  groups_.gone(uid);
   const auto found = pods_.find(uid);
   if (found == pods_.end()) return;
   leaveKind(found->second);

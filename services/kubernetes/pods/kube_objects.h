@@ -86,9 +86,13 @@ class KubeReader {
   std::unique_ptr<Parts> parts_;
 };
 
-// Objects are known by these while they live, and again after.
+// Objects are known by these while they live, and again after; by their UIDs one is told from the
+// next.
 inline const std::string& keyOf(const KubeNode& node) {
   return node.name;
+}
+inline const std::string& uidOf(const KubePod& pod) {
+  return pod.demands.uid;
 }
 inline std::string keyOf(const KubePod& pod) {
   return pod.demands.nameSpace + "/" + pod.demands.name;

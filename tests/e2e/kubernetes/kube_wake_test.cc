@@ -18,7 +18,7 @@ using Version = SmallKubeScheduler::Version;
 struct KubeWake : KubeWorld, ::testing::WithParamInterface<Version> {
   void begin(const std::string& cards, std::vector<std::string> more = {}) {
     startAll(cards, std::move(more));
-    kube.emplace(api, GetParam(), [this](const std::string& name) { return cycle(name); });
+    kube.emplace(api, GetParam(), [this](const std::string& name) { return tryPod(name); });
   }
   void TearDown() override { kube.reset(); }
 
@@ -176,6 +176,27 @@ TEST_P(KubeWake, ALabelAndDevicesThatAreCountedWithinASecond) {
   manager->start();
   ASSERT_TRUE(eventually([&] { return served(); })) << "kubelet was told";
   EXPECT_LE(msUntilBound("next", [&] { kubelet.devices().setCounts(true); }), 1000);
+}
+
+TEST_P(KubeWake, PodsOfAGroupStartTogetherOnceAllAreHereAndFit) {
+  begin("sim:1x16");
+  PlainTenant third(dir.path() + "/third");
+  create("other", {30, 5}, third.command());
+  ASSERT_TRUE(runs("other")) << kube->lastAnswer("other");
+  const auto ofGroup = [&](const std::string& name, const PlainTenant& tenant) {
+    createPod(name, {container("main", {40, 6}, tenant.command())}, {}, "",
+              {{"qgpu.io/group", "train"}, {"qgpu.io/group-size", "2"}});
+  };
+  ofGroup("rank-0", first);
+  settled("rank-0", "GroupWaits: 1 of 2 pods of its group are here");
+  ofGroup("rank-1", second);
+  settled("rank-1", "GroupWaits: 2 pods of its group are to start at once, and 1 fit");
+  EXPECT_EQ(phase("rank-0"), "Pending");
+  third.end();
+  for (const char* name : {"rank-0", "rank-1"}) {
+    EXPECT_TRUE(runs(name)) << kube->lastAnswer(name);
+  }
+  EXPECT_TRUE(agrees());
 }
 
 TEST_P(KubeWake, ASchedulerThatIsBack) {

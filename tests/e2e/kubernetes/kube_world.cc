@@ -109,11 +109,13 @@ Json KubeWorld::container(const std::string& name, const Asks& asks,
 }
 
 void KubeWorld::createPod(const std::string& name, const std::vector<Json>& containers,
-                          const std::vector<Json>& inits, const std::string& taskClass) {
+                          const std::vector<Json>& inits, const std::string& taskClass,
+                          const Json& annotations) {
   Json object = ApiStandIn::pod(kSpace, name, "uid-" + std::to_string(++uids_));
   object["spec"]["containers"] = containers;
   if (!inits.empty()) object["spec"]["initContainers"] = inits;
   object["spec"]["restartPolicy"] = "Never";
+  if (!annotations.empty()) object["metadata"]["annotations"] = annotations;
   if (!taskClass.empty()) {
     object["metadata"]["annotations"][std::string(kPrefix) + "/app-class"] = taskClass;
   }
@@ -146,17 +148,23 @@ bool KubeWorld::vanishes(const std::string& name) {
 
 // --- kube-scheduler ---
 
-Json KubeWorld::cycle(const std::string& name) {
+SmallKubeScheduler::Tried KubeWorld::tryPod(const std::string& name) {
   const Json object = pod(name);
   const Json args{{"Pod", object}, {"Nodes", nullptr}, {"NodeNames", {kNode}}};
   const Json filtered = scheduler->post("filter", args);
-  if (!filtered.is_object() || filtered["NodeNames"] != Json{kNode}) return filtered;
+  if (!filtered.is_object() || filtered["NodeNames"] != Json{kNode}) return {filtered, nullptr};
   const Json scores = scheduler->post("priorities", args);
-  if (!scores.is_array()) return scores;
-  return scheduler->post("bind", {{"PodName", name},
-                                  {"PodNamespace", kSpace},
-                                  {"PodUID", object["metadata"]["uid"]},
-                                  {"Node", kNode}});
+  if (!scores.is_array()) return {scores, nullptr};
+  const Json bind{{"PodName", name},
+                  {"PodNamespace", kSpace},
+                  {"PodUID", object["metadata"]["uid"]},
+                  {"Node", kNode}};
+  return {scores, [this, bind] { return scheduler->post("bind", bind); }};
+}
+
+Json KubeWorld::cycle(const std::string& name) {
+  const SmallKubeScheduler::Tried tried = tryPod(name);
+  return tried.bind ? tried.bind() : tried.answer;
 }
 
 ::testing::AssertionResult KubeWorld::schedule(const std::string& name) {

@@ -15,6 +15,7 @@
 #include "tests/crash/tenant_record.h"
 #include "tests/e2e/harness.h"
 #include "tests/e2e/kubernetes/served_api.h"
+#include "tests/e2e/kubernetes/small_kube_scheduler.h"
 #include "tests/e2e/kubernetes/small_kubelet.h"
 
 namespace qgpu::e2e {
@@ -61,7 +62,8 @@ struct KubeWorld : ::testing::Test {
                         const std::vector<std::string>& command);
   // Creates it at the API server; unbound.
   void createPod(const std::string& name, const std::vector<Json>& containers,
-                 const std::vector<Json>& inits = {}, const std::string& taskClass = "");
+                 const std::vector<Json>& inits = {}, const std::string& taskClass = "",
+                 const Json& annotations = Json::object());
   void create(const std::string& name, const Asks& asks, const std::vector<std::string>& command);
   Json pod(const std::string& name) { return api.find("pods", kSpace, name); }
   void erase(const std::string& name);  // as `kubectl delete`: marked, kubelet does the rest
@@ -72,6 +74,8 @@ struct KubeWorld : ::testing::Test {
   // kube-scheduler's part: filter, priorities and bind; what the bind answers, or the filter where
   // it passes no node on. Null where nobody answers.
   Json cycle(const std::string& name);
+  // The same up to the bind, which may be made beside other cycles.
+  SmallKubeScheduler::Tried tryPod(const std::string& name);
   // Cycles until the pod is bound; a failure says what the last one was answered.
   ::testing::AssertionResult schedule(const std::string& name);
 

@@ -18,24 +18,25 @@ bool isOver(const Json& pod) {
 
 }  // namespace
 
-SmallKubeScheduler::SmallKubeScheduler(ServedApi& api, Version version, Cycle cycle)
-    : api_(api), version_(version), cycle_(std::move(cycle)), thread_([this] { run(); }) {}
+SmallKubeScheduler::SmallKubeScheduler(ServedApi& api, Version version, Try tries)
+    : api_(api), version_(version), try_(std::move(tries)), thread_([this] { run(); }) {}
 
 SmallKubeScheduler::~SmallKubeScheduler() {
   over_ = true;
   thread_.join();
+  for (std::thread& bind : binds_) bind.join();
 }
 
 std::size_t SmallKubeScheduler::tries(const std::string& pod) const {
   const std::lock_guard lock(mutex_);
-  const auto found = tried_.find(pod);
-  return found == tried_.end() ? 0 : found->second.times;
+  const auto found = known_.find(pod);
+  return found == known_.end() ? 0 : found->second.times;
 }
 
 Json SmallKubeScheduler::lastAnswer(const std::string& pod) const {
   const std::lock_guard lock(mutex_);
-  const auto found = tried_.find(pod);
-  return found == tried_.end() ? Json() : found->second.answer;
+  const auto found = known_.find(pod);
+  return found == known_.end() ? Json() : found->second.answer;
 }
 
 SmallKubeScheduler::Seen SmallKubeScheduler::look() {
@@ -71,11 +72,25 @@ void SmallKubeScheduler::run() {
 }
 
 void SmallKubeScheduler::tryPod(const std::string& pod) {
-  Json answer = cycle_(pod);
+  {
+    const std::lock_guard lock(mutex_);
+    if (known_[pod].binds) return;
+  }
+  Tried tried = try_(pod);
+  if (!tried.bind) return take(pod, std::move(tried.answer));
+  {
+    const std::lock_guard lock(mutex_);
+    known_[pod].binds = true;
+  }
+  binds_.emplace_back([this, pod, bind = std::move(tried.bind)] { take(pod, bind()); });
+}
+
+void SmallKubeScheduler::take(const std::string& pod, Json answer) {
   const std::lock_guard lock(mutex_);
-  Tried& tried = tried_[pod];
-  ++tried.times;
-  tried.answer = std::move(answer);
+  Known& known = known_[pod];
+  ++known.times;
+  known.binds = false;
+  known.answer = std::move(answer);
 }
 
 Json SmallKubeScheduler::nodeParts(const Json& node) const {

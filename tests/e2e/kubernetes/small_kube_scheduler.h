@@ -1,8 +1,8 @@
 #pragma once
 // The queue of kube-scheduler: who is tried, and what brings a pod that an extender refused back.
-// Only the events do to which the real one reacts; its patience of five minutes is longer than any
-// test. As read in its sources (pkg/scheduler: eventhandlers.go, internal/queue, later
-// backend/queue and framework/events.go):
+// One pod is tried after the other, and bound beside that. Only the events do to which the real one
+// reacts; its patience of five minutes is longer than any test. As read in its sources
+// (pkg/scheduler: eventhandlers.go, internal/queue, later backend/queue and framework/events.go):
 //
 //   both    a node's allocatable, labels, taints, conditions' statuses, or that it may be used
 //           again; a bound pod that ended or was deleted; the pod itself, status and versions aside
@@ -18,6 +18,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/e2e/harness.h"
 #include "tests/e2e/kubernetes/served_api.h"
@@ -27,10 +28,14 @@ namespace qgpu::e2e {
 class SmallKubeScheduler {
  public:
   enum class Version { V1_26, V1_36 };
-  // `cycle` tries the pod of this name and says what was answered.
-  using Cycle = std::function<Json(const std::string& pod)>;
+  // What was answered to a try, and the bind where it is to be bound.
+  struct Tried {
+    Json answer;
+    std::function<Json()> bind;
+  };
+  using Try = std::function<Tried(const std::string& pod)>;
 
-  SmallKubeScheduler(ServedApi& api, Version version, Cycle cycle);
+  SmallKubeScheduler(ServedApi& api, Version version, Try tries);
   ~SmallKubeScheduler();
   SmallKubeScheduler(const SmallKubeScheduler&) = delete;
   SmallKubeScheduler& operator=(const SmallKubeScheduler&) = delete;
@@ -43,9 +48,10 @@ class SmallKubeScheduler {
     std::map<std::string, Json> nodes;  // by name
     std::map<std::string, Json> pods;   // by name
   };
-  struct Tried {
-    std::size_t times = 0;
+  struct Known {
+    std::size_t times = 0;  // it was tried
     Json answer;
+    bool binds = false;
   };
 
   void run();
@@ -54,13 +60,15 @@ class SmallKubeScheduler {
   Json nodeParts(const Json& node) const;
   Json podParts(Json pod) const;
   void tryPod(const std::string& pod);
+  void take(const std::string& pod, Json answer);
 
   ServedApi& api_;
   const Version version_;
-  const Cycle cycle_;
+  const Try try_;
   mutable std::mutex mutex_;
-  std::map<std::string, Tried> tried_;
+  std::map<std::string, Known> known_;
   std::atomic<bool> over_{false};
+  std::vector<std::thread> binds_;
   std::thread thread_;  // last
 };
 

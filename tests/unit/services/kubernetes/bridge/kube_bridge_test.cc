@@ -111,7 +111,8 @@ struct KubeBridge : KubeFixture {
     out.onReady = [this] { ++ready; };
     out.mayBind = [this] { return mayBind; };
     out.onWaits = [this](const KubePod& pod) { waiting.insert(pod.demands.uid); };
-    out.onWaitsNoMore = [this](const std::string& uid) { waiting.erase(uid); };
+    out.onBound = [this](const KubePod& pod) { waiting.erase(pod.demands.uid); };
+    out.onNeither = [this](const std::string& uid) { waiting.erase(uid); };
     out.settleEvery = out.markEvery = millis(5);
     out.bindOf = [this](std::string_view uid) -> std::optional<BindUnderWay> {
       const auto found = binds.find(uid);

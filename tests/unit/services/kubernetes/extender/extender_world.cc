@@ -156,9 +156,10 @@ SchedulerOptions options(Score priority) {
 
 }  // namespace
 
-ExtenderWorld::ExtenderWorld(std::vector<NodeShape> shapes, Score priority, PodRules rules)
+ExtenderWorld::ExtenderWorld(std::vector<NodeShape> shapes, Score priority, PodRules rules,
+                             kj::Duration groupHold)
     : scheduler(options(priority), SchedulerPeers{nodesId}, {}),
-      extender(actor, scheduler, kj.timer(), std::move(rules), 1) {
+      extender(actor, scheduler, kj.timer(), std::move(rules), 1, groupHold) {
   auto store = SqliteStore::open(folder / "scheduler.db");
   EXPECT_TRUE(store.ok()) << (store ? "" : store.error().message);
   journal.emplace(

@@ -98,7 +98,7 @@ class ApiDouble final : public ApiServer {
 class ExtenderWorld {
  public:
   explicit ExtenderWorld(std::vector<NodeShape> nodes, Score priority = Score::Binpack,
-                         PodRules rules = {});
+                         PodRules rules = {}, kj::Duration groupHold = PodGroups::kHold);
   ~ExtenderWorld() noexcept;
 
   // Serves until `done`; false where that takes too long.
