@@ -67,12 +67,14 @@ bool PodTrial::take(NodeId node, const PodAsk& ask) {
 PodTrial::Fit PodTrial::together(const std::vector<Member>& members) {
   std::vector<Kind> kinds;
   std::vector<std::size_t> kindOf(members.size());
+  std::size_t looks = 0;
   for (std::size_t i = 0; i < members.size(); ++i) {
     const auto known = std::find_if(kinds.begin(), kinds.end(),
                                     [&](const Kind& kind) { return kind.holds(members[i]); });
     kindOf[i] = static_cast<std::size_t>(known - kinds.begin());
     if (known != kinds.end()) continue;
-    if (kinds.size() == kKindsMax) return {{}, 0, kinds.size() + 1};
+    looks += members[i].nodes != nullptr ? members[i].nodes->size() : ledger_.nodes();
+    if (looks > kLooksMax) return {{}, 0, true};
     Kind kind{members[i], {}};
     PodFit fit(ledger_, *members[i].ask);
     const auto look = [&](NodeId node) { kind.ranks.emplace_back(fit.rank(node), node); };
@@ -90,7 +92,6 @@ PodTrial::Fit PodTrial::together(const std::vector<Member>& members) {
     return sizeOf(*members[a].ask) > sizeOf(*members[b].ask);
   });
   Fit result;
-  result.kinds = kinds.size();
   std::vector<NodeId> nodes(members.size());
   for (const std::size_t i : order) {
     const std::vector<std::pair<std::uint64_t, NodeId>>& ranks = kinds[kindOf[i]].ranks;

@@ -6,8 +6,8 @@
 // Each pod goes to the node that would suit it best alone, beside those before it, the largest
 // first. Pods that ask for the same and may go to the same nodes find their places wherever there
 // are any. For different ones other orders are not tried, so a fit may be missed, and none is
-// promised that is not there (P1, P2, P8). It costs a look at each node for each kind of pod, and
-// kinds are not tried beyond kKindsMax.
+// promised that is not there (P1, P2, P8). It costs a look at each node for each kind of pod, which
+// is what pods ask and where they may go; beyond kLooksMax they are not tried.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace qgpu {
 
 class PodTrial {
  public:
-  static constexpr std::size_t kKindsMax = 16;
+  static constexpr std::size_t kLooksMax = 200'000;
   struct Member {
     const PodAsk* ask = nullptr;
     const std::vector<NodeId>* nodes = nullptr;  // that it may go to, ascending; null: all
@@ -27,7 +27,7 @@ class PodTrial {
   struct Fit {
     std::vector<NodeId> nodes;  // of the members, in their order; empty where not all fit
     std::size_t fit = 0;        // members that fit at once
-    std::size_t kinds = 0;      // of members
+    bool tooManyKinds = false;  // of members: they were not tried
   };
 
   explicit PodTrial(const ClusterLedger& ledger) : ledger_(ledger.clone()) {}

@@ -96,10 +96,10 @@ kj::Promise<std::string> Binder::start(const ExtenderBindingArgs& args, const Se
   bind.node = args.node;
   bind.seen = seen;
   ++running_;
-  groups_.begins(args.podUid);
   const std::string uid = args.podUid;
   auto result = run(bind)
-                    .then([this, uid](Status how) {
+                    .then([this, uid, &bind](Status how) {
+                      if (bind.isRead) groups_.ended(uid, how);
                       ended(uid, how);
                       return how ? std::string() : how.error().message;
                     })
@@ -114,7 +114,6 @@ kj::Promise<std::string> Binder::start(const ExtenderBindingArgs& args, const Se
 // Whoever waits for it has a branch of its own.
 void Binder::ended(const std::string& uid, const Status& how) {
   --running_;
-  groups_.ended(uid, how);
   if (!how) {
     waiting_.notBound(uid);
     known_.erase(uid);
@@ -133,6 +132,7 @@ kj::Promise<Status> Binder::run(Bind& bind) {
   return read(bind)
       .then([this, &bind](Status done) -> kj::Promise<Status> {
         if (!done) return kj::mv(done);
+        groups_.begins(bind.pod.uid);
         return place(bind, kTriesMax);
       })
       .then([this, &bind](Status done) -> kj::Promise<Status> {
@@ -167,11 +167,13 @@ kj::Promise<Status> Binder::together(const Bind& bind) {
   return groups_.together(bind.seen.pod, [this, &bind]() { return stillPlaced(bind); });
 }
 
-// Meanwhile it counts as filter was told, for others who choose.
+// Meanwhile it counts as filter was told, for others who choose; of a group it has a place already.
 kj::Promise<Status> Binder::read(Bind& bind) {
   const std::optional<NodeId> node = ledger_.findNode(bind.node);
   std::optional<PodsUnderWay::Place> hint;
-  if (node && !bind.seen.ask.demands.empty()) hint = underWay_.add(*node, bind.seen.ask);
+  if (node && !bind.seen.ask.demands.empty() && bind.seen.pod.group.name.empty()) {
+    hint = underWay_.add(*node, bind.seen.ask, ledger_.changes());
+  }
   return mayCall()
       .then([this, &bind]() { return api_->readPod(bind.pod); })
       .then([this, &bind](Result<std::string> json) { return take(bind, json); })
@@ -208,7 +210,7 @@ Status Binder::take(Bind& bind, const Result<std::string>& json) const {
 kj::Promise<Status> Binder::place(Bind& bind, int tries) {
   if (Status planned = plan(bind); !planned) return planned;
   if (bind.plan.empty()) return submitAll(bind);
-  const auto placing = underWay_.add(bind.nodeId, bind.seen.ask);
+  const auto placing = underWay_.add(bind.nodeId, bind.seen.ask, ledger_.changes());
   auto placed = submitAll(bind).attach(kj::defer([this, placing]() { underWay_.remove(placing); }));
   return placed.then([this, &bind, tries](Status done) -> kj::Promise<Status> {
     const bool again =

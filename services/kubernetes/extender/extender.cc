@@ -254,7 +254,7 @@ std::vector<HostPriority> Extender::score(const std::vector<std::string_view>& n
   std::sort(fitting.begin(), fitting.end());
   // The winner must not be one that binds under way are about to fill.
   for (std::size_t i = 0; i < std::min(fitting.size(), kWinnersTried); ++i) {
-    if (!underWay_.fit(cluster_.ledger(), fitting[i].node, &ask)) continue;
+    if (!underWay_.fitBeside(cluster_.ledger(), fitting[i].node, ask)) continue;
     std::rotate(fitting.begin(), fitting.begin() + static_cast<std::ptrdiff_t>(i),
                 fitting.begin() + static_cast<std::ptrdiff_t>(i + 1));
     break;

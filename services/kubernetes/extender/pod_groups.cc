@@ -76,7 +76,7 @@ void PodGroups::bound(const PodDemands& pod) {
   member.isSeen = true;
   if (member.bind) member.bind->fulfill(ok());
   leave(group, member, Stage::Bound);
-  if (starts) passOrGiveUp(group);
+  if (starts) passBinds(group);
 }
 
 void PodGroups::gone(const std::string& uid) {
@@ -85,7 +85,6 @@ void PodGroups::gone(const std::string& uid) {
   const auto found = groups_.find(key->second);
   Group& group = found->second;
   Member& member = group.members.at(uid);
-  const bool bound = member.stage == Stage::Bound;
   if (member.bind) {
     member.bind->fulfill(Status(fail(ErrorCode::NotFound, "the pod is gone")));
   }
@@ -95,9 +94,13 @@ void PodGroups::gone(const std::string& uid) {
   if (group.members.empty()) {
     planned_.erase(key->second);
     groups_.erase(found);
-  } else if (group.members.size() < std::get<2>(key->second) && !bound) {
-    dropPlan(group);
-    giveUp(group, fail(ErrorCode::Conflict, "a pod of its group is gone: it is tried again"));
+  } else if (!group.hasStarted()) {
+    group.open = false;
+    group.refused.reset();
+    if (group.members.size() < std::get<2>(key->second)) {
+      dropPlan(group);
+      giveUp(group, fail(ErrorCode::Conflict, "a pod of its group is gone: it is tried again"));
+    }
   }
   keys_.erase(key);
 }
@@ -113,14 +116,13 @@ std::size_t PodGroups::waiting() const {
 void PodGroups::reserve(Group& group, Member& member, NodeId node) {
   group.set(member, Stage::Planned);
   member.node = node;
-  member.underWay = underWay_.add(node, member.ask);
+  member.underWay = underWay_.add(node, member.ask, PodsUnderWay::kNotShown);
 }
 
 // Whatever it had is given up.
 void PodGroups::leave(Group& group, Member& member, Stage stage) {
   if (member.stage == Stage::Planned || member.stage == Stage::Passed) {
     underWay_.remove(member.underWay);
-    ++plans_;
   }
   member.bind = nullptr;
   member.stillPlaced = nullptr;
@@ -179,39 +181,47 @@ std::string PodGroups::whyNotYet(const Key& key, const Group& group) const {
 }
 
 // A node that came since it was asked may do. Of many nodes some are named each time, so those of
-// one that asks the same are as good.
-std::vector<NodeId> PodGroups::nodesOf(const Member& member, const Member& first,
-                                       bool asked) const {
-  if (&member == &first && asked) return member.named->nodes;
-  std::vector<NodeId> nodes = member.named->nodes;
-  if (!member.named->all && asksAlike(member.ask, first.ask)) {
-    std::vector<NodeId> both;
-    std::set_union(nodes.begin(), nodes.end(), first.named->nodes.begin(), first.named->nodes.end(),
-                   std::back_inserter(both));
-    nodes = std::move(both);
-  }
-  for (std::size_t node = member.named->of; node < ledger_.nodes(); ++node) {
-    nodes.push_back(static_cast<NodeId>(node));
+// all that ask the same are as good.
+std::vector<NodeId> PodGroups::nodesOf(const Member& member,
+                                       const std::vector<Members::value_type*>& all) const {
+  std::vector<NodeId> nodes;
+  const auto take = [&](const Named& named) {
+    nodes.insert(nodes.end(), named.nodes.begin(), named.nodes.end());
+    for (std::size_t node = named.of; node < ledger_.nodes(); ++node) {
+      nodes.push_back(static_cast<NodeId>(node));
+    }
+  };
+  if (member.named->all) {
+    take(*member.named);
+  } else {
+    for (const auto* other : all) {
+      const Named& named = *other->second.named;
+      if (!named.all && asksAlike(other->second.ask, member.ask)) take(named);
+    }
   }
   std::sort(nodes.begin(), nodes.end());
   nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
   return nodes;
 }
 
-// Of all that the group is short of, `first` among them; the plan before is no more, but who passed
-// by it keeps his place.
-bool PodGroups::plan(const Key& key, Group& group, const std::string& first) {
+// Of all that the group is short of, `first` among them; where kube-scheduler is asking about it,
+// it may go where that said. The plan before is no more, but who passed by it keeps his place.
+bool PodGroups::plan(const Key& key, Group& group, const std::string& first, bool isAsked) {
   dropPlan(group);
   const Moment moment = now();
   if (group.refused == moment) return false;
   const auto members = due(key, group, first);
-  const Member& like = members.front()->second;
-  PodTrial trial(ledger_);
-  for (const auto& [node, ask] : underWay_.pods()) trial.take(node, *ask);
-  std::vector<std::vector<NodeId>> nodes;
-  for (const auto* member : members) {
-    nodes.push_back(nodesOf(member->second, like, member == members.front()));
+  if (group.passed() + members.size() < std::get<2>(key)) {
+    group.why = "others of its group are giving their rooms back";
+    return false;
   }
+  PodTrial trial(ledger_);
+  for (const auto& [node, pod] : underWay_.pods()) {
+    if (!PodsUnderWay::isShown(ledger_, node, pod)) trial.take(node, *pod.ask);
+  }
+  std::vector<std::vector<NodeId>> nodes;
+  for (const auto* member : members) nodes.push_back(nodesOf(member->second, members));
+  if (isAsked) nodes.front() = members.front()->second.named->nodes;
   std::vector<PodTrial::Member> asks;
   for (std::size_t i = 0; i < members.size(); ++i) {
     asks.push_back({&members[i]->second.ask, &nodes[i]});
@@ -220,19 +230,18 @@ bool PodGroups::plan(const Key& key, Group& group, const std::string& first) {
   const bool wasOpen = std::exchange(group.open, fit.nodes.size() == members.size());
   group.refused.reset();
   if (!group.open) {
-    group.refused = moment;
-    group.why =
-        fit.kinds > PodTrial::kKindsMax
-            ? "its group has more than " + std::to_string(PodTrial::kKindsMax) + " kinds of pods"
-            : std::to_string(members.size()) + " pods of its group are to start at once, and " +
-                  std::to_string(fit.fit) + " fit";
+    // Of many nodes some others may do.
+    if (!isAsked || members.front()->second.named->all) group.refused = moment;
+    group.why = fit.tooManyKinds ? "its group has too many kinds of pods"
+                                 : std::to_string(members.size()) +
+                                       " pods of its group are to start at once, and " +
+                                       std::to_string(fit.fit) + " fit";
     return false;
   }
   for (std::size_t i = 0; i < members.size(); ++i) {
     reserve(group, members[i]->second, fit.nodes[i]);
     if (!wasOpen) opened_.push_back(members[i]->first);
   }
-  ++plans_;
   group.plannedAt = timer_.now();
   planned_.insert(key);
   return true;
@@ -254,7 +263,8 @@ PodGroups::Turn PodGroups::turn(const PodDemands& pod, std::vector<NodeId> named
   Group& group = found->second;
   if (group.hasStarted()) return {true, std::nullopt, ""};
   Member& member = group.members.at(pod.uid);
-  if (member.stage == Stage::Binds || member.stage == Stage::Arrived) {
+  if (member.stage == Stage::Binds || member.stage == Stage::Arrived ||
+      member.stage == Stage::GivesUp) {
     return refuse("it is being bound");
   }
   std::sort(named.begin(), named.end());
@@ -277,7 +287,7 @@ PodGroups::Turn PodGroups::turn(const PodDemands& pod, std::vector<NodeId> named
   if (hasPlace) leave(group, member, Stage::Waits);
   if (!notYet.empty()) return refuse(notYet);
   if (group.passed() >= size) return refuse("the others of its group are being bound");
-  if (!plan(key, group, pod.uid)) return refuse(group.why);
+  if (!plan(key, group, pod.uid, true)) return refuse(group.why);
   return pass();
 }
 
@@ -307,6 +317,7 @@ kj::Promise<Status> PodGroups::together(const PodDemands& pod,
     leave(*group, member, Stage::Bound);
     return ok();
   }
+  if (member.stage == Stage::GivesUp) return Status(group->gaveUp);
   if (const std::size_t here = group->members.size(); here < pod.group.size) {
     return Status(fail(ErrorCode::Conflict, ofSize(here, pod.group.size) + "are here"));
   }
@@ -315,21 +326,25 @@ kj::Promise<Status> PodGroups::together(const PodDemands& pod,
   leave(*group, member, Stage::Arrived);
   member.bind = kj::mv(paf.fulfiller);
   member.stillPlaced = std::move(stillPlaced);
-  if (group->at(Stage::Arrived) >= pod.group.size) passOrGiveUp(*group);
+  if (group->at(Stage::Arrived) >= pod.group.size) {
+    const Status placed = whetherPlaced(*group);
+    placed ? passBinds(*group) : giveUp(*group, placed.error());
+  }
   return paf.promise.exclusiveJoin(tooLate(pod.uid));
 }
 
 // Whoever lost his room meanwhile stops them all.
-void PodGroups::passOrGiveUp(Group& group) {
+Status PodGroups::whetherPlaced(const Group& group) {
   for (const auto& [uid, member] : group.members) {
     if (member.stage != Stage::Arrived) continue;
-    if (const Status placed = member.stillPlaced(); !placed) return giveUp(group, placed.error());
+    if (Status placed = member.stillPlaced(); !placed) return placed;
   }
-  passBinds(group);
+  return ok();
 }
 
 void PodGroups::passBinds(Group& group) {
   group.givenUp = 0;
+  group.open = false;  // it has started, and may start again
   for (auto& [uid, member] : group.members) {
     if (member.stage == Stage::Arrived) {
       member.bind->fulfill(ok());
@@ -340,19 +355,18 @@ void PodGroups::passBinds(Group& group) {
   }
 }
 
-// They give their rooms back, and end each by itself. Who did not come has to be asked about again.
+// They give their rooms back, and end each by itself.
 void PodGroups::giveUp(Group& group, const Error& why) {
   group.open = false;
   group.refused.reset();
-  bool any = false;
+  if (group.at(Stage::Binds) + group.at(Stage::Arrived) == 0) return;
+  group.gaveUp = why;
   for (auto& [uid, member] : group.members) {
-    if (member.stage == Stage::Arrived) {
-      member.bind->fulfill(Status(why));
-      leave(group, member, Stage::Binds);
-      any = true;
+    if (member.bind) member.bind->fulfill(Status(why));
+    if (member.stage == Stage::Binds || member.stage == Stage::Arrived) {
+      leave(group, member, Stage::GivesUp);
     }
   }
-  if (!any) return;
   const auto pause = (std::int64_t{1} << std::min(group.givenUp, 16U)) * kj::SECONDS;
   if (group.givenUp++ > 0) group.pausesUntil = timer_.now() + kj::min(pause, kPauseMax);
 }
@@ -365,8 +379,9 @@ kj::Promise<Status> PodGroups::tooLate(std::string uid) {
       return tooLate(uid);
     });
   }
+  // Who did not come has to be asked about again.
   for (auto& [other, member] : group->members) {
-    if (member.stage == Stage::Binds || member.stage == Stage::Arrived) continue;
+    if (member.stage > Stage::Passed) continue;
     leave(*group, member, Stage::Waits);
     member.named.reset();
     opened_.push_back(other);  // so that it is asked about again
@@ -383,9 +398,11 @@ void PodGroups::ended(const std::string& uid, const Status& how) {
   if (group == nullptr) return;
   Member& member = group->members.at(uid);
   if (member.isSeen) return;  // whatever the binder heard of it
-  const bool wentOn = member.stage == Stage::Bound;
+  const bool started = group->hasStarted();
+  const bool alone = member.stage == Stage::Bound || member.stage == Stage::GivesUp;
   leave(*group, member, how ? Stage::Bound : Stage::Waits);
-  if (how || wentOn) return;
+  if (how && !started) passBinds(*group);
+  if (how || alone || started) return;
   giveUp(*group, fail(ErrorCode::Conflict,
                       "another pod of its group was not bound: " + how.error().message));
 }
@@ -396,7 +413,8 @@ bool PodGroups::mayGo(const std::string& uid) const {
   const auto key = keys_.find(uid);
   if (key == keys_.end()) return true;
   const Group& group = groups_.at(key->second);
-  return group.open || group.hasStarted() || !group.members.at(uid).named;
+  const Member& member = group.members.at(uid);
+  return group.open || group.hasStarted() || !member.named || member.stage == Stage::Planned;
 }
 
 std::vector<std::string> PodGroups::opened() {
@@ -414,7 +432,7 @@ std::vector<std::string> PodGroups::opened() {
       const auto first = std::find_if(group.members.begin(), group.members.end(), [](auto& one) {
         return one.second.stage == Stage::Waits && one.second.named;
       });
-      if (first != group.members.end()) plan(key, group, first->first);
+      if (first != group.members.end()) plan(key, group, first->first, false);
     }
   }
   return std::exchange(opened_, {});

@@ -97,9 +97,10 @@ class PodGroups {
     Passed,   // on that node
     Binds,    // is under way
     Arrived,  // has its room, and waits for the others
+    GivesUp,  // its bind, since another's failed
     Bound,    // or its Binding is being made
   };
-  static constexpr std::size_t kStages = 6;
+  static constexpr std::size_t kStages = 7;
   // The nodes that kube-scheduler would take, when it asked last.
   struct Named {
     std::vector<NodeId> nodes;  // ascending
@@ -131,6 +132,7 @@ class PodGroups {
     bool open = false;              // there was a plan
     std::optional<Moment> refused;  // there was none at that moment
     std::string why;
+    Error gaveUp;  // the last time
 
     std::size_t at(Stage stage) const { return counts[static_cast<std::size_t>(stage)]; }
     bool hasStarted() const { return at(Stage::Bound) > 0; }
@@ -141,19 +143,20 @@ class PodGroups {
 
   Group* find(const std::string& uid);
   Member& enter(const PodDemands& pod);
-  Moment now() const { return {ledger_.changes(), plans_}; }
+  Moment now() const { return {ledger_.changes(), underWay_.changes()}; }
   std::vector<Members::value_type*> due(const Key& key, Group& group,
                                         const std::string& first) const;
   std::string whyNotYet(const Key& key, const Group& group) const;
-  bool plan(const Key& key, Group& group, const std::string& first);
-  std::vector<NodeId> nodesOf(const Member& member, const Member& first, bool asked) const;
+  bool plan(const Key& key, Group& group, const std::string& first, bool isAsked);
+  std::vector<NodeId> nodesOf(const Member& member,
+                              const std::vector<Members::value_type*>& all) const;
   void reserve(Group& group, Member& member, NodeId node);
   void leave(Group& group, Member& member, Stage stage);
   void dropPlan(Group& group);
   void dropOldPlans();
   void giveUp(Group& group, const Error& why);
+  static Status whetherPlaced(const Group& group);
   void passBinds(Group& group);
-  void passOrGiveUp(Group& group);
   kj::Promise<Status> tooLate(std::string uid);
 
   const ClusterLedger& ledger_;
@@ -163,7 +166,6 @@ class PodGroups {
   std::map<Key, Group> groups_;
   std::map<std::string, Key> keys_;  // by UID
   std::set<Key> planned_;            // groups with pods that are Planned or Passed
-  std::uint64_t plans_ = 0;          // made or dropped
   std::vector<std::string> opened_;  // to be told
   kj::TimePoint lookAt_ = kj::origin<kj::TimePoint>();
   Key lookedAt_;  // the last group of a look

@@ -1,27 +1,49 @@
 #include "services/kubernetes/extender/pods_under_way.h"
 
-#include <iterator>
+#include <utility>
 
 namespace qgpu {
+namespace {
 
-PodsUnderWay::Place PodsUnderWay::add(NodeId node, const PodAsk& ask) {
-  return pods_.emplace(node, &ask);
+bool add(PodAsk& all, const PodAsk& ask) {
+  if (all.demands.empty()) {
+    all = ask;
+    return true;
+  }
+  if (all.models != ask.models) return false;  // they are asked about at once
+  all.demands.insert(all.demands.end(), ask.demands.begin(), ask.demands.end());
+  return all.demands.size() <= PodAsk::kDemandsMax;
+}
+
+}  // namespace
+
+PodsUnderWay::Place PodsUnderWay::add(NodeId node, const PodAsk& ask, std::uint64_t since) {
+  ++changes_;
+  return pods_.emplace(node, Pod{&ask, since});
 }
 
 void PodsUnderWay::remove(Place place) {
+  ++changes_;
   pods_.erase(place);
 }
 
-bool PodsUnderWay::fit(const ClusterLedger& ledger, NodeId node, const PodAsk* ask) const {
+bool PodsUnderWay::fitBeside(const ClusterLedger& ledger, NodeId node, const PodAsk& ask) const {
   const auto [from, to] = pods_.equal_range(node);
   if (from == to) return true;
-  PodAsk all = ask != nullptr ? *ask : *from->second;
-  for (auto other = ask != nullptr ? from : std::next(from); other != to; ++other) {
-    if (other->second->models != all.models) return false;  // they are asked about at once
-    for (const PodAsk::Demand& demand : other->second->demands) all.demands.push_back(demand);
-    if (all.demands.size() > PodAsk::kDemandsMax) return false;
+  PodAsk all = ask;
+  for (auto other = from; other != to; ++other) {
+    if (!qgpu::add(all, *other->second.ask)) return false;
   }
   return PodFit(ledger, all).cards(node).has_value();
+}
+
+bool PodsUnderWay::fit(const ClusterLedger& ledger, NodeId node) const {
+  PodAsk all;
+  const auto [from, to] = pods_.equal_range(node);
+  for (auto pod = from; pod != to; ++pod) {
+    if (!isShown(ledger, node, pod->second) && !qgpu::add(all, *pod->second.ask)) return false;
+  }
+  return all.demands.empty() || PodFit(ledger, all).cards(node).has_value();
 }
 
 }  // namespace qgpu
