@@ -391,7 +391,11 @@ check_groups() {
 
   GROUP_SIZE=8 at=$(date +%s%3N)
   for g in 01 02 03 04 05 06 07 08 09 10 11 12 13; do
-    for i in 1 2 3 4 5 6 7 8; do echo ---; GROUP=$g; pod "many-$g-$i" '' 'core=8 memory=2' sleep infinity; done
+    for i in 1 2 3 4 5 6 7 8; do
+      echo ---
+      GROUP=$g
+      pod "many-$g-$i" '' 'core=8 memory=2' sleep infinity
+    done
   done | kubectl create -f - >/dev/null
   await 120 "twelve groups bound" bound_is many 96 || fail "$(bound_of many) are bound"
   saw "12 of 13 groups of 8, 96 pods, are bound after $(($(date +%s%3N) - at)) ms"
@@ -408,8 +412,8 @@ check_groups() {
 
   by=batch.kubernetes.io/controller-uid
   [ "$MINOR" -ge 27 ] || by=controller-uid
-  pod rank '' 'core=100' qgpu-work --seconds=1 | jq --arg by "$by" '{apiVersion: "batch/v1", kind: "Job",
-    metadata: {name: "together"}, spec: {parallelism: 3, completions: 3, template: {
+  pod rank '' 'core=100' qgpu-work --seconds=1 | jq --arg by "$by" '{
+    apiVersion: "batch/v1", kind: "Job", metadata: {name: "together"}, spec: {parallelism: 3, completions: 3, template: {
       metadata: {annotations: {"qgpu.io/group-size": "3", "qgpu.io/group-by": $by}},
       spec: .spec}}}' |
     kubectl create -f - >/dev/null
@@ -733,7 +737,8 @@ check_chart() {
 }
 
 ALL='install examples quota webhook labels multi_card card_nodes claims by_claims hundred failures
-  preemption groups leaders policy_file three_hundred waits node_loss restarts leader uninstall chart'
+  preemption groups leaders policy_file three_hundred waits node_loss restarts leader uninstall
+  chart'
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- $ALL
 for name in "$@"; do
