@@ -413,7 +413,8 @@ check_groups() {
   by=batch.kubernetes.io/controller-uid
   [ "$MINOR" -ge 27 ] || by=controller-uid
   pod rank '' 'core=100' qgpu-work --seconds=1 | jq --arg by "$by" '{
-    apiVersion: "batch/v1", kind: "Job", metadata: {name: "together"}, spec: {parallelism: 3, completions: 3, template: {
+    apiVersion: "batch/v1", kind: "Job", metadata: {name: "together"},
+    spec: {parallelism: 3, completions: 3, template: {
       metadata: {annotations: {"qgpu.io/group-size": "3", "qgpu.io/group-by": $by}},
       spec: .spec}}}' |
     kubectl create -f - >/dev/null
