@@ -18,7 +18,8 @@ cgroups() {
     }
   done
 }
-group() { echo "$(cgroups)/qgpu-test-$(basename "$1")"; }
+# Of the whole path: another run's root is called like it, also of one that was killed.
+group() { echo "$(cgroups)/qgpu-test-$(echo "${1#/}" | tr / -)"; }
 
 why() {
   if [ "$(id -u)" != 0 ]; then echo "a root with packages of its own is made by root alone"
