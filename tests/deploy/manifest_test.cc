@@ -528,7 +528,9 @@ TEST(KubeScheduler, AsksAboutEveryResourceOfOursAtTheContractsAddress) {
 PodDemands example(const std::string& file) {
   const auto documents = readDocuments(sourcePath("deploy/kubernetes/examples/" + file));
   EXPECT_EQ(documents.size(), 1u) << file;
-  auto pod = readPod(documents.at(0).json(), PodRules{});
+  const Document& object = documents.at(0);
+  const bool isJob = object.kind() == "Job";
+  auto pod = readPod(isJob ? object.at("/spec/template") : object.json(), PodRules{});
   EXPECT_TRUE(pod.ok()) << file << ": " << (pod.ok() ? "" : pod.error().message);
   return pod.ok() ? *pod : PodDemands{};
 }
@@ -551,6 +553,11 @@ TEST(Examples, AreWhatTheirNamesSay) {
   const PodDemands cards = example("multi-card.yaml");
   ASSERT_EQ(cards.containers.size(), 1u);
   EXPECT_EQ(cards.containers[0].ask.cards, 2u);
+
+  const Document job = readDocuments(sourcePath("deploy/kubernetes/examples/group.yaml")).at(0);
+  EXPECT_EQ(example("group.yaml").group, (PodGroup{job.name(), 4}));
+  EXPECT_EQ(job.at("/spec/parallelism"), "4");
+  EXPECT_EQ(job.at("/spec/completions"), "4");
 }
 
 // On what a machine of 16 GiB makes of its CPU.
@@ -571,7 +578,7 @@ TEST(Examples, AreAllLookedAt) {
     ++files;
     example(name);
   }
-  EXPECT_EQ(files, 4u);
+  EXPECT_EQ(files, 5u);
 }
 
 TEST(Examples, ClaimsNameAClassThatIsInstalledAndATemplateThatIsThere) {
