@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <ctime>
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -41,6 +42,12 @@ PageSearch adoptFrom(const Fd& folder, const char* name, TaskPages& pages,
 
 }  // namespace
 
+Nanos threadTimeNow() {
+  struct timespec spent {};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
+  return Nanos(spent.tv_sec * 1'000'000'000 + spent.tv_nsec);
+}
+
 PageSearch adoptReportOf(std::uint32_t pid, const Fd& pidfd, TaskPages& pages, SearchBound& bound) {
   struct stat ours {};
   char path[64];
@@ -56,7 +63,7 @@ PageSearch adoptReportOf(std::uint32_t pid, const Fd& pidfd, TaskPages& pages, S
   PageSearch found = PageSearch::None;
   while (const dirent* entry = found == PageSearch::Adopted ? nullptr : ::readdir(list)) {
     if (entry->d_name[0] == '.') continue;
-    if (bound.looks == 0 || monotonicNow() > bound.until) {
+    if (bound.looks == 0 || threadTimeNow() > bound.until) {
       found = PageSearch::Hidden;
       break;
     }
