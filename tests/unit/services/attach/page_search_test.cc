@@ -1,8 +1,11 @@
+#include "services/attach/pages/page_search.h"
+
 #include <atomic>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -58,6 +61,14 @@ class PageSearchTest : public AttachTest {
     turns(100);  // the time of recovery is over
   }
 };
+
+// While others run, nothing of it is used up.
+TEST(PageSearchBound, IsOfTheTimeThatTheSearchItselfRuns) {
+  const SearchBound bound;
+  const Nanos end = monotonicNow() + kPageSearchMax + kPageSearchMax;
+  while (monotonicNow() < end) ::poll(nullptr, 0, 1);
+  EXPECT_LT(threadTimeNow(), bound.until);
+}
 
 TEST_F(PageSearchTest, A14_WhoComesAfterARestartIsCountedWithAProcessThatIsStopped) {
   const auto stopped = leave([] {}, [](GuestClient&) { ::raise(SIGSTOP); });
