@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -61,6 +62,21 @@ void appendCards(std::string& text, std::size_t from, std::size_t to) {
 }
 
 }  // namespace
+
+bool asksTheSame(const PodAsk& one, const PodAsk& other) {
+  return one.models == other.models &&
+         std::equal(one.demands.begin(), one.demands.end(), other.demands.begin(),
+                    other.demands.end(),
+                    [](const auto& a, const auto& b) { return a.ask == b.ask; });
+}
+
+std::vector<std::size_t> askingOrder(const PodCards& cards) {
+  std::vector<std::size_t> order(cards.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_partition(order.begin(), order.end(),
+                        [&](std::size_t i) { return cards[i].size() > 1; });
+  return order;
+}
 
 PodFit::PodFit(const ClusterLedger& ledger, const PodAsk& ask) : ledger_(ledger), ask_(ask) {
   QGPU_CHECK(!ask.demands.empty() && ask.demands.size() <= PodAsk::kDemandsMax,

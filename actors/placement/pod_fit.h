@@ -29,8 +29,15 @@ struct PodAsk {
   std::string application;          // replicas of one are kept apart under spread
 };
 
+// Whether one finds room wherever the other does; names and replicas aside.
+bool asksTheSame(const PodAsk& one, const PodAsk& other);
+
 // The cards of each demand, as positions on the node.
 using PodCards = std::vector<std::vector<std::size_t>>;
+
+// The demands in the order in which a ledger is asked for them one by one: it chooses several cards
+// itself, so these go first and find free what is free here.
+std::vector<std::size_t> askingOrder(const PodCards& cards);
 
 struct PodRefusal {
   Reason reason = Reason::Fits;

@@ -8,13 +8,6 @@
 namespace qgpu {
 namespace {
 
-bool isAlike(const PodAsk& one, const PodAsk& other) {
-  return one.models == other.models && one.application == other.application &&
-         std::equal(one.demands.begin(), one.demands.end(), other.demands.begin(),
-                    other.demands.end(),
-                    [](const auto& a, const auto& b) { return a.ask == b.ask; });
-}
-
 // How hard a pod is to place.
 std::tuple<std::uint32_t, std::int64_t, std::int64_t> sizeOf(const PodAsk& ask) {
   std::uint32_t cards = 0;
@@ -35,22 +28,19 @@ struct PodTrial::Kind {
   std::vector<std::pair<std::uint64_t, NodeId>> ranks;  // of the nodes that it may go to
 
   bool holds(const Member& member) const {
-    return isAlike(*like.ask, *member.ask) &&
+    return asksTheSame(*like.ask, *member.ask) &&
+           like.ask->application == member.ask->application &&
            (like.nodes == member.nodes ||
             (like.nodes != nullptr && member.nodes != nullptr && *like.nodes == *member.nodes));
   }
 };
 
-// As the scheduler is asked for it: what takes several cards first.
+// As the scheduler is asked for it.
 bool PodTrial::take(NodeId node, const PodAsk& ask) {
   const std::optional<PodCards> cards = PodFit(ledger_, ask).cards(node);
   if (!cards) return false;
-  std::vector<std::size_t> order(cards->size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_partition(order.begin(), order.end(),
-                        [&](std::size_t i) { return (*cards)[i].size() > 1; });
   const ClusterNodeFacts& facts = ledger_.facts(node);
-  for (const std::size_t i : order) {
+  for (const std::size_t i : askingOrder(*cards)) {
     ClusterAsk one;
     one.task = ask.demands[i].ask;
     one.models = ask.models;

@@ -242,21 +242,16 @@ Status Binder::plan(Bind& bind) {
   return ok();
 }
 
-// All at once, tasks of several cards first: the scheduler chooses those itself, and takes requests
-// in their order, so that it finds the cards free that are free in the plan. A single task's card
-// is chosen by it as well, which then knows of every bind before this one.
+// All at once: the scheduler takes requests in their order. A single task's card is chosen by it,
+// which then knows of every bind before this one.
 kj::Promise<Status> Binder::submitAll(Bind& bind) {
   const std::size_t count = bind.plan.size();
   bind.submitted = true;
   ++attempts_;
   bind.tasks.assign(count, 0);
   bind.cards.assign(count, {});
-  std::vector<std::size_t> order(count);
-  for (std::size_t i = 0; i < count; ++i) order[i] = i;
-  std::stable_partition(order.begin(), order.end(),
-                        [&](std::size_t i) { return bind.plan[i].size() > 1; });
   auto answers = kj::heapArrayBuilder<kj::Promise<Status>>(count);
-  for (const std::size_t demand : order) {
+  for (const std::size_t demand : askingOrder(bind.plan)) {
     ClusterSpec spec;
     const LedgerAsk& ask = bind.seen.ask.demands[demand].ask;
     const std::string& container = bind.seen.ask.demands[demand].container;

@@ -55,12 +55,12 @@ void Extender::setReady(bool ready) {
 }
 
 void Extender::waits(const PodDemands& pod) {
-  const SeenPod seen = seenPod(pod);
+  SeenPod seen = seenPod(pod);
   if (seen.ask.demands.empty() || seen.ask.demands.size() > PodAsk::kDemandsMax) {
     return gone(pod.uid);
   }
-  groups_.waits(pod, seen.ask);
-  waiting_.waits(pod);
+  groups_.waits(seen);
+  waiting_.waits(std::move(seen));
 }
 
 void Extender::bound(const PodDemands& pod) {
@@ -171,36 +171,39 @@ void Extender::tellBroken(const PodDemands& who, const Error& error) {
   api_->tellPod(podEvent(ref, EventReason::Rejected, {error.message}));
 }
 
-PodGroups::Turn Extender::turnOf(const ExtenderArgs& args, const PodDemands& pod) {
-  if (!groups_.startsTogether(pod)) return {true, std::nullopt, ""};
+// Nothing where it goes alone.
+std::optional<PodGroups::Turn> Extender::turnOf(const ExtenderArgs& args, const PodDemands& pod) {
+  if (!groups_.startsTogether(pod)) return std::nullopt;
   std::vector<NodeId> named;
   for (const std::string_view name : args.names) {
     if (const std::optional<NodeId> node = nodeOf(name)) named.push_back(*node);
   }
-  return groups_.turn(pod, std::move(named));
+  PodGroups::Turn turn = groups_.turn(pod, std::move(named));
+  if (turn.node) {
+    turn.why = std::string(reasonName(Reason::GroupWaits)) + ": its group has it on node " +
+               cluster_.ledger().facts(*turn.node).name;
+  }
+  turn.why = jsonText(turn.why);
+  return turn;
 }
 
 // Nobody is to be evicted for a part of a group, so what it hears is as if nothing could help.
 void Extender::judge(const ExtenderArgs& args, const SeenPod& seen, FilterResult& result) {
   whys_.clear();
-  const PodGroups::Turn turn = turnOf(args, seen.pod);
-  const std::string whyGroup = jsonText(turn.node ? std::string(reasonName(Reason::GroupWaits)) +
-                                                        ": its group has it on node " +
-                                                        cluster_.ledger().facts(*turn.node).name
-                                                  : turn.why);
+  const std::optional<PodGroups::Turn> turn = turnOf(args, seen.pod);
   PodVerdicts::Pod fit = verdicts_.of(seen.ask);
   for (std::size_t i = 0; i < args.names.size(); ++i) {
     const std::string_view name = args.names[i];
     const std::optional<NodeId> node = nodeOf(name);
     if (!node) {
       result.unresolvable.push_back({name, whyNone(name)});
-    } else if (turn.alone ? fitsAt(fit.rank(*node)) : turn.node == node) {
+    } else if (turn ? turn->node == node : fitsAt(fit.rank(*node))) {
       result.fitting.push_back(args.wholeNodes ? args.nodes[i] : name);
-    } else if (!turn.alone && fitsAt(fit.rank(*node))) {
-      result.unresolvable.push_back({name, whys_.emplace_back(whyGroup)});
+    } else if (turn && fitsAt(fit.rank(*node))) {
+      result.unresolvable.push_back({name, whys_.emplace_back(turn->why)});
     } else {
       const PodVerdicts::Refusal& refusal = fit.refusal(*node);
-      auto& list = refusal.hopeless || !turn.alone ? result.unresolvable : result.failed;
+      auto& list = refusal.hopeless || turn ? result.unresolvable : result.failed;
       list.push_back({name, refusal.why});
     }
   }

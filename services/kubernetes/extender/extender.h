@@ -108,7 +108,7 @@ class Extender {
   kj::Promise<std::string> bindNow(std::string body);
   std::string preemptNow(std::string body);
   void judge(const ExtenderArgs& args, const SeenPod& seen, FilterResult& result);
-  PodGroups::Turn turnOf(const ExtenderArgs& args, const PodDemands& pod);
+  std::optional<PodGroups::Turn> turnOf(const ExtenderArgs& args, const PodDemands& pod);
   void tellBroken(const PodDemands& who, const Error& error);
   std::vector<HostPriority> score(const std::vector<std::string_view>& names, const PodAsk& ask);
   std::optional<NodeId> nodeOf(std::string_view name);

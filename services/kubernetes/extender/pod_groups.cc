@@ -16,13 +16,6 @@ std::string ofSize(std::size_t count, std::uint32_t size) {
   return std::to_string(count) + " of " + std::to_string(size) + " pods of its group ";
 }
 
-bool asksAlike(const PodAsk& one, const PodAsk& other) {
-  return one.models == other.models &&
-         std::equal(one.demands.begin(), one.demands.end(), other.demands.begin(),
-                    other.demands.end(),
-                    [](const auto& a, const auto& b) { return a.ask == b.ask; });
-}
-
 }  // namespace
 
 PodGroups::PodGroups(const ClusterLedger& ledger, PodsUnderWay& underWay, kj::Timer& timer,
@@ -61,11 +54,11 @@ PodGroups::Member& PodGroups::enter(const PodDemands& pod) {
   return member->second;
 }
 
-void PodGroups::waits(const PodDemands& pod, const PodAsk& ask) {
-  if (pod.group.name.empty()) return gone(pod.uid);
-  Member& member = enter(pod);
+void PodGroups::waits(const SeenPod& seen) {
+  if (seen.pod.group.name.empty()) return gone(seen.pod.uid);
+  Member& member = enter(seen.pod);
   // What a plan was made by stays while it holds.
-  if (member.stage == Stage::Waits) member.ask = ask;
+  if (member.stage == Stage::Waits) member.ask = seen.ask;
 }
 
 void PodGroups::bound(const PodDemands& pod) {
@@ -180,28 +173,41 @@ std::string PodGroups::whyNotYet(const Key& key, const Group& group) const {
   return "";
 }
 
-// A node that came since it was asked may do. Of many nodes some are named each time, so those of
-// all that ask the same are as good.
-std::vector<NodeId> PodGroups::nodesOf(const Member& member,
-                                       const std::vector<Members::value_type*>& all) const {
-  std::vector<NodeId> nodes;
-  const auto take = [&](const Named& named) {
-    nodes.insert(nodes.end(), named.nodes.begin(), named.nodes.end());
-    for (std::size_t node = named.of; node < ledger_.nodes(); ++node) {
-      nodes.push_back(static_cast<NodeId>(node));
-    }
-  };
-  if (member.named->all) {
-    take(*member.named);
-  } else {
-    for (const auto* other : all) {
-      const Named& named = *other->second.named;
-      if (!named.all && asksAlike(other->second.ask, member.ask)) take(named);
-    }
+// The nodes of all these answers; one that came since may do.
+std::vector<NodeId> PodGroups::nodesOf(const std::vector<const Named*>& asked) const {
+  std::vector<bool> may(ledger_.nodes());
+  for (const Named* named : asked) {
+    for (const NodeId node : named->nodes) may[static_cast<std::size_t>(node)] = true;
+    std::fill(may.begin() + static_cast<std::ptrdiff_t>(named->of), may.end(), true);
   }
-  std::sort(nodes.begin(), nodes.end());
-  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+  std::vector<NodeId> nodes;
+  for (std::size_t node = 0; node < may.size(); ++node) {
+    if (may[node]) nodes.push_back(static_cast<NodeId>(node));
+  }
   return nodes;
+}
+
+// What each of them asks, and where it may go. Of many nodes kube-scheduler names some each time,
+// so those of all that ask the same are as good, and are put together once. `nodes` keeps them.
+std::vector<PodTrial::Member> PodGroups::asksOf(const std::vector<Members::value_type*>& members,
+                                                std::deque<std::vector<NodeId>>& nodes) const {
+  std::vector<PodTrial::Member> asks(members.size());
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const Member& member = members[i]->second;
+    asks[i].ask = &member.ask;
+    if (asks[i].nodes != nullptr) continue;
+    std::vector<const Named*> asked = {&*member.named};
+    nodes.emplace_back();
+    asks[i].nodes = &nodes.back();
+    for (std::size_t other = i + 1; other < members.size() && !member.named->all; ++other) {
+      const Member& alike = members[other]->second;
+      if (alike.named->all || !asksTheSame(alike.ask, member.ask)) continue;
+      asked.push_back(&*alike.named);
+      asks[other].nodes = &nodes.back();
+    }
+    nodes.back() = nodesOf(asked);
+  }
+  return asks;
 }
 
 // Of all that the group is short of, `first` among them; where kube-scheduler is asking about it,
@@ -219,13 +225,9 @@ bool PodGroups::plan(const Key& key, Group& group, const std::string& first, boo
   for (const auto& [node, pod] : underWay_.pods()) {
     if (!PodsUnderWay::isShown(ledger_, node, pod)) trial.take(node, *pod.ask);
   }
-  std::vector<std::vector<NodeId>> nodes;
-  for (const auto* member : members) nodes.push_back(nodesOf(member->second, members));
-  if (isAsked) nodes.front() = members.front()->second.named->nodes;
-  std::vector<PodTrial::Member> asks;
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    asks.push_back({&members[i]->second.ask, &nodes[i]});
-  }
+  std::deque<std::vector<NodeId>> nodes;
+  std::vector<PodTrial::Member> asks = asksOf(members, nodes);
+  if (isAsked) asks.front().nodes = &members.front()->second.named->nodes;
   const PodTrial::Fit fit = trial.together(asks);
   const bool wasOpen = std::exchange(group.open, fit.nodes.size() == members.size());
   group.refused.reset();
@@ -248,9 +250,7 @@ bool PodGroups::plan(const Key& key, Group& group, const std::string& first, boo
 }
 
 PodGroups::Turn PodGroups::turn(const PodDemands& pod, std::vector<NodeId> named) {
-  const auto refuse = [](const std::string& why) {
-    return Turn{false, std::nullopt, groupWaits(why)};
-  };
+  const auto refuse = [](const std::string& why) { return Turn{std::nullopt, groupWaits(why)}; };
   dropOldPlans();
   const std::uint32_t size = pod.group.size;
   const Key key{pod.nameSpace, pod.group.name, size};
@@ -261,7 +261,6 @@ PodGroups::Turn PodGroups::turn(const PodDemands& pod, std::vector<NodeId> named
     return refuse(ofSize(here, size) + "are here");
   }
   Group& group = found->second;
-  if (group.hasStarted()) return {true, std::nullopt, ""};
   Member& member = group.members.at(pod.uid);
   if (member.stage == Stage::Binds || member.stage == Stage::Arrived ||
       member.stage == Stage::GivesUp) {
@@ -275,7 +274,7 @@ PodGroups::Turn PodGroups::turn(const PodDemands& pod, std::vector<NodeId> named
   const auto pass = [&]() {
     group.set(member, Stage::Passed);
     member.passedAt = timer_.now();
-    return Turn{false, member.node, ""};
+    return Turn{member.node, ""};
   };
   const auto isNamed = [&](NodeId node) {
     return std::binary_search(member.named->nodes.begin(), member.named->nodes.end(), node);
@@ -384,7 +383,7 @@ kj::Promise<Status> PodGroups::tooLate(std::string uid) {
     if (member.stage > Stage::Passed) continue;
     leave(*group, member, Stage::Waits);
     member.named.reset();
-    opened_.push_back(other);  // so that it is asked about again
+    opened_.push_back(other);
   }
   giveUp(*group, fail(ErrorCode::Conflict,
                       ofSize(group->at(Stage::Arrived), std::get<2>(keys_.at(uid))) +

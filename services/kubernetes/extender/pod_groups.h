@@ -2,10 +2,9 @@
 // Pods that start together or not at all, as their annotations say (PodGroup, pod_rules.h): who of
 // a group is here, where each would go, and when their binds may go on.
 //
-//   filter   Once so many pods of a group are here, and kube-scheduler has asked about each of
-//   them,
-//            each passes on one node alone: its own in a plan by which all of them fit at once.
-//            Where there is no such plan it passes nowhere, and nothing is evicted for it.
+//   filter   Once so many pods of a group are here, and each was asked about, each passes on one
+//            node alone: its own in a plan by which all of them fit at once. Where there is no such
+//            plan it passes nowhere, and nothing is evicted for it.
 //   bind     takes its room, writes its decision, and waits here until so many others have done the
 //            same. Then all have Bindings made. Where one fails before, or some don't come for
 //            `hold`, all give their rooms back.
@@ -22,6 +21,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <kj/async.h>
 #include <kj/timer.h>
@@ -34,6 +34,7 @@
 
 #include "actors/placement/pod_trial.h"
 #include "services/kubernetes/extender/pods_under_way.h"
+#include "services/kubernetes/extender/seen_pods.h"
 #include "services/kubernetes/pods/pod_rules.h"
 
 namespace qgpu {
@@ -57,21 +58,21 @@ class PodGroups {
   PodGroups& operator=(const PodGroups&) = delete;
   ~PodGroups() noexcept(false);
 
-  // What the API server says of pods, whether or not they are in a group. `ask` has demands.
-  void waits(const PodDemands& pod, const PodAsk& ask);
+  // What the API server says of pods, whether or not they are in a group. Who waits has
+  // demands.
+  void waits(const SeenPod& seen);
   void bound(const PodDemands& pod);
   void gone(const std::string& uid);
 
-  // What filter says to a pod of a group.
+  // Whether it goes with others: it is in a group that has not started.
+  bool startsTogether(const PodDemands& pod) const;
+  // What filter says to such a pod.
   struct Turn {
-    bool alone = false;          // it goes as if it were in no group
     std::optional<NodeId> node;  // the one on which it passes
     std::string why;             // it passes nowhere
   };
   // `named`: those that kube-scheduler would take.
   Turn turn(const PodDemands& pod, std::vector<NodeId> named);
-  // Whether it goes with others: it is in a group that has not started.
-  bool startsTogether(const PodDemands& pod) const;
 
   // A bind begins.
   void begins(const std::string& uid);
@@ -148,8 +149,9 @@ class PodGroups {
                                         const std::string& first) const;
   std::string whyNotYet(const Key& key, const Group& group) const;
   bool plan(const Key& key, Group& group, const std::string& first, bool isAsked);
-  std::vector<NodeId> nodesOf(const Member& member,
-                              const std::vector<Members::value_type*>& all) const;
+  std::vector<NodeId> nodesOf(const std::vector<const Named*>& asked) const;
+  std::vector<PodTrial::Member> asksOf(const std::vector<Members::value_type*>& members,
+                                       std::deque<std::vector<NodeId>>& nodes) const;
   void reserve(Group& group, Member& member, NodeId node);
   void leave(Group& group, Member& member, Stage stage);
   void dropPlan(Group& group);

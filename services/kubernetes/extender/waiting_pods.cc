@@ -24,20 +24,15 @@ void WaitingPods::start() {
 
 // --- who waits ---
 
-void WaitingPods::waits(const PodDemands& pod) {
-  SeenPod seen = seenPod(pod);
-  const auto known = pods_.find(pod.uid);
-  if (seen.ask.demands.empty() || seen.ask.demands.size() > PodAsk::kDemandsMax ||
-      (known == pods_.end() && pods_.size() >= kPodsMax)) {
-    return waitsNoMore(pod.uid);
-  }
-  Waiting& waiting = pods_[pod.uid];
+void WaitingPods::waits(SeenPod seen) {
+  if (pods_.size() >= kPodsMax && !pods_.contains(seen.pod.uid)) return;
+  Waiting& waiting = pods_[seen.pod.uid];
   if (waiting.kind == nullptr) {
     waiting.quietUntil = timer_.now() + kUnjudged;
     waiting.place.second = ++lastPlace_;
   }
   waiting.pod = std::move(seen.pod);
-  const Place place{-std::int64_t{pod.priority}, waiting.place.second};
+  const Place place{-std::int64_t{waiting.pod.priority}, waiting.place.second};
   Kind& kind = kindOf(seen.ask);
   if (waiting.kind == &kind && waiting.place == place) return;
   leaveKind(waiting);

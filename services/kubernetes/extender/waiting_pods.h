@@ -52,8 +52,9 @@ class WaitingPods final : private kj::TaskSet::ErrorHandler {
   // Looks from now on.
   void start();
 
-  // What the API server says. A pod that is told again keeps its place.
-  void waits(const PodDemands& pod);
+  // What the API server says. Who waits has demands; a pod that is told again
+  // keeps its place.
+  void waits(SeenPod seen);
   void waitsNoMore(const std::string& uid);
   // Null where it is not known to wait.
   const PodDemands* find(const std::string& uid) const;

@@ -21,7 +21,7 @@ struct WaitingPodsTest : ::testing::Test {
     spec.priority = priority;
     const auto demands = readPod(world.pod(spec), {});
     ASSERT_TRUE(demands.ok()) << demands.error().message;
-    world.extender.waiting().waits(*demands);
+    world.extender.waits(*demands);
   }
   // kube-scheduler tries it.
   void tried(const PodSpec& spec) { world.filter(spec, {"a"}); }
