@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -44,6 +45,15 @@ bool askFifo() {
   return sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &param) == 0;
 }
 
+// With CAP_SYS_NICE and refused all the same: CONFIG_RT_GROUP_SCHED gives each cgroup real-time of
+// its own, which is none at first.
+bool maySetPriorities() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+  return syscall(SYS_capget, &header, data) == 0 &&
+         (data[CAP_TO_INDEX(CAP_SYS_NICE)].effective & CAP_TO_MASK(CAP_SYS_NICE)) != 0;
+}
+
 // Kernels before 6.12 ignore the slice of a default thread, so it is read back.
 bool askSlice() {
   SchedAttr attr{};
@@ -67,6 +77,8 @@ Realtime askRealtime(const char* limit) {
     realtime.why = "kernel.sched_rt_runtime_us is -1, so SCHED_FIFO is declined; set it to 950000";
   } else if (askFifo()) {
     return {"fifo", ""};
+  } else if (maySetPriorities()) {
+    realtime.why = "this cgroup may run nothing by SCHED_FIFO: its cpu.rt_runtime_us is 0";
   } else {
     realtime.why = "SCHED_FIFO is not permitted; root or CAP_SYS_NICE gives it";
   }

@@ -1,5 +1,7 @@
 #include "actors/card/task_states.h"
 
+#include <array>
+
 namespace qgpu {
 namespace {
 

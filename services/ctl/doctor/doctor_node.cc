@@ -25,11 +25,16 @@ void checkRealtime(DoctorContext& context, Value status) {
   if (told == "none") {
     return context.well("the card loop has no real-time priority: --realtime=off");
   }
-  const bool declined = told.find("sched_rt_runtime_us") != std::string::npos;
-  context.finding("realtime", "the card loop has no real-time priority: " + told,
-                  std::string(declined ? "sysctl -w kernel.sched_rt_runtime_us=950000; "
-                                       : "run it by its unit, which has CAP_SYS_NICE; ") +
-                      "then systemctl restart qgpu-manager");
+  const auto says = [&](const char* text) { return told.find(text) != std::string::npos; };
+  context.finding(
+      "realtime", "the card loop has no real-time priority: " + told,
+      std::string(says("sched_rt_runtime_us") ? "sysctl -w kernel.sched_rt_runtime_us=950000; then "
+                  : says("cpu.rt_runtime_us")
+                      ? "give cpu.rt_runtime_us to its cgroup and those above, as "
+                        "cgroups v1 with CONFIG_RT_GROUP_SCHED want it, or use "
+                        "cgroups v2; then "
+                      : "run it by its unit, which has CAP_SYS_NICE; then ") +
+          "systemctl restart qgpu-manager");
 }
 
 void checkStanding(DoctorContext& context, Value status) {

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <pthread.h>
 #include <sched.h>
 #include <set>
@@ -219,6 +220,27 @@ TEST(Loop, TakesFifoWhereTheKernelPermitsItAndAnotherWhereNot) {
   EXPECT_EQ(got(Scheduling::Says::Yes), "fifo");
   EXPECT_EQ(scheduling.asked, SCHED_FIFO | SCHED_RESET_ON_FORK) << "no child inherits it";
   EXPECT_NE(got(Scheduling::Says::No), "fifo");
+}
+
+// Who may set priorities and is refused has a cgroup without real-time.
+TEST(Loop, SaysWhyFifoIsNotPermitted) {
+  const testing::TempFolder folder;
+  const std::string limit = folder.write("limit", "950000\n");
+  const auto why = [&](bool mayNot) {
+    scheduling = {Scheduling::Says::No, -1};
+    std::string out;
+    std::thread([&] {
+      __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+      __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+      if (mayNot) ASSERT_EQ(::syscall(SYS_capset, &header, data), 0) << "of this thread alone";
+      out = askRealtime(limit.c_str()).why;
+    }).join();
+    scheduling.says = Scheduling::Says::AsItIs;
+    return out;
+  };
+  EXPECT_EQ(why(true), "SCHED_FIFO is not permitted; root or CAP_SYS_NICE gives it");
+  if (::geteuid() != 0) GTEST_SKIP() << "needs CAP_SYS_NICE";
+  EXPECT_EQ(why(false), "this cgroup may run nothing by SCHED_FIFO: its cpu.rt_runtime_us is 0");
 }
 
 TEST(Loop, DeclinesFifoWhereTheKernelLimitsNoRealtimeThread) {
