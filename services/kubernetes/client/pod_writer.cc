@@ -101,15 +101,15 @@ kj::Promise<Status> PodWriter::write(ApiCall call, PodRef pod, std::string node)
       .then([this, pod = std::move(pod),
              node = std::move(node)](ApiAnswer answer) mutable -> kj::Promise<Status> {
         if (answer.ok()) return ok();
-        const bool clash =
-            answer.fault == ApiFault::Conflict || answer.fault == ApiFault::AlreadyExists;
+        // Who names another UID is told of a conflict, or that a UID never changes.
+        const bool clash = answer.fault == ApiFault::Conflict || answer.fault == ApiFault::Refused;
         if (!clash) return Status(answer.error());
         return lookAgain(std::move(pod), std::move(node), answer.error());
       })
       .attach(kj::defer([this]() { --calls_; }));
 }
 
-// A conflict may be another pod under this name, or that it was done before.
+// A refusal may be another pod under this name, or that it was done before.
 kj::Promise<Status> PodWriter::lookAgain(PodRef pod, std::string node, Error refused) {
   auto seen = api_.get(podPath(pod));
   return seen.then([pod = std::move(pod), node = std::move(node),
@@ -122,7 +122,7 @@ kj::Promise<Status> PodWriter::lookAgain(PodRef pod, std::string node, Error ref
                                            " is another one now: its uid is " + now.uid);
     }
     if (!node.empty() && now.node == node) return ok();
-    return fail(ErrorCode::Conflict, refused.message);
+    return refused;
   });
 }
 

@@ -149,6 +149,11 @@ bool ApiPath::yes(const char* key) const {
   return asked(key) == "1" || asked(key) == "true";
 }
 
+std::string ApiPath::resource() const {
+  const std::string group = collection->group;
+  return collection->name + (group.empty() ? "" : "." + group);
+}
+
 std::string ApiPath::verb(kj::HttpMethod method) const {
   switch (method) {
     case kj::HttpMethod::GET:

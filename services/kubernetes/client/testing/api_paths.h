@@ -38,6 +38,8 @@ struct ApiPath {
   static ApiPath parse(const std::string& url);
   const std::string& asked(const char* key) const;  // of the query; empty: nothing
   bool yes(const char* key) const;                  // the query says true, or 1
+  // As refusals name what is asked for: "pods", "leases.coordination.k8s.io".
+  std::string resource() const;
   std::string key() const { return nameSpace + "/" + name; }
   // As RBAC names what is done here: "get", "list", "watch", "create", "update", "patch", "delete".
   std::string verb(kj::HttpMethod method) const;

@@ -61,7 +61,7 @@ std::string ApiRoles::refusal(const std::string& account, const std::string& ver
     if (meant) return "";
   }
   const std::string whole = resource + (path.sub.empty() ? "" : "/" + path.sub);
-  return resource + (name.empty() ? "" : " \"" + name + "\"") +
+  return path.resource() + (name.empty() ? "" : " \"" + name + "\"") +
          " is forbidden: User \"system:serviceaccount:kube-system:" + account + "\" cannot " +
          verb + " resource \"" + whole + "\" in API group \"" + path.collection->group + "\" " +
          (path.nameSpace.empty() ? "at the cluster scope"

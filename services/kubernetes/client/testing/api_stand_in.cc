@@ -1,6 +1,8 @@
 #include "services/kubernetes/client/testing/api_stand_in.h"
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
 
 namespace qgpu::testing {
 namespace {
@@ -9,25 +11,61 @@ std::string text(kj::StringPtr words) {
   return std::string(words.begin(), words.size());
 }
 
-Json statusOf(unsigned code, const std::string& reason, const std::string& message) {
-  return Json{{"kind", "Status"},   {"apiVersion", "v1"}, {"status", "Failure"},
-              {"message", message}, {"reason", reason},   {"code", code}};
+Json failure(unsigned code, const std::string& reason, const std::string& message) {
+  return Json{{"kind", "Status"},    {"apiVersion", "v1"}, {"metadata", Json::object()},
+              {"status", "Failure"}, {"message", message}, {"reason", reason},
+              {"code", code}};
+}
+Json success() {
+  return Json{{"kind", "Status"},
+              {"apiVersion", "v1"},
+              {"metadata", Json::object()},
+              {"status", "Success"}};
+}
+Json created() {
+  Json status = success();
+  status["code"] = 201;
+  return status;
+}
+
+std::string groupVersion(const ApiPath& path) {
+  const std::string group = path.collection->group;
+  return group.empty() ? path.version : group + "/" + path.version;
+}
+
+// An object by itself says what it is; those of a list do not.
+std::string withItsKind(const ApiPath& path, const std::string& object) {
+  return R"({"kind":")" + std::string(path.collection->kind) + R"(","apiVersion":")" +
+         groupVersion(path) + R"(",)" + object.substr(1);
 }
 
 std::uint64_t numberOf(const std::string& words) {
   return words.empty() ? 0 : std::stoull(words);
 }
 
-// The kinds and versions that a body may say it has; empty ones are what the path says.
-bool isOfItsKind(const ApiPath& path, const Json& object) {
-  const std::string group = path.collection->group;
-  std::vector<std::string> versions = {group.empty() ? path.version : group + "/" + path.version};
-  std::string kind = path.collection->kind;
-  if (path.sub == "binding") kind = "Binding";
-  if (path.sub == "eviction") kind = "Eviction", versions = {"policy/v1", "policy/v1beta1"};
-  const std::string said = object.value("apiVersion", versions[0]);
-  return object.value("kind", kind) == kind &&
-         std::find(versions.begin(), versions.end(), said) != versions.end();
+// What is wrong with a body of another kind or version than its path; what it leaves out is what
+// the path says. Empty: nothing is.
+std::string otherKind(const ApiPath& path, const Json& object) {
+  const bool evicts = path.sub == "eviction";
+  const std::string kind = path.sub == "binding" ? "Binding"
+                           : evicts              ? "Eviction"
+                                                 : path.collection->kind;
+  const std::string version = evicts ? "policy/v1" : groupVersion(path);
+  const std::string saidKind = object.value("kind", kind);
+  const std::string said = object.value("apiVersion", version);
+  if (saidKind != kind || (evicts && said != "policy/v1" && said != "policy/v1beta1")) {
+    return saidKind + " in version \"" + said.substr(said.find('/') + 1) +
+           "\" cannot be handled as a " + kind;
+  }
+  if (said == version || evicts) return "";
+  return "the API version in the data (" + said + ") does not match the expected API version (" +
+         version + ")";
+}
+
+std::string isModified(const ApiPath& path) {
+  return "Operation cannot be fulfilled on " + path.resource() + " \"" + path.name +
+         "\": the object has been modified; please apply your changes to the latest version and "
+         "try again";
 }
 
 // What a write by this path does not change: all but the status has one path, the status another,
@@ -99,23 +137,31 @@ void ApiStandIn::tell(Change change) {
   }
 }
 
-// Empty: it is none of its own. To a watch by fields an object comes and goes with them.
+// Empty: it is none of its own. To a watch by fields an object comes and goes with them, and what
+// goes is told as it was, with its new version.
 std::string ApiStandIn::lineFor(const Watcher& watcher, const Change& change) {
   if (watcher.path.collection->name != change.collection) return "";
   const std::string& space = watcher.path.nameSpace;
   if (!space.empty() && space != change.nameSpace) return "";
-  std::string type = change.type;
+  std::string type = change.type, object = change.after;
   if (!watcher.selector.isEmpty()) {
     const bool was = !change.before.empty() && watcher.selector.matches(Json::parse(change.before));
     const bool is = type != "DELETED" && watcher.selector.matches(Json::parse(change.after));
     if (!was && !is) return "";
+    if (!is && type != "DELETED") {
+      Json last = Json::parse(change.before);
+      last["metadata"]["resourceVersion"] = std::to_string(change.version);
+      object = last.dump();
+    }
     type = !is ? "DELETED" : was ? "MODIFIED" : "ADDED";
   }
-  return "{\"type\":\"" + type + "\",\"object\":" + change.after + "}\n";
+  return "{\"type\":\"" + type + "\",\"object\":" + withItsKind(watcher.path, object) + "}\n";
 }
 
 void ApiStandIn::put(const std::string& collection, Json object) {
   object["metadata"]["resourceVersion"] = std::to_string(++version_);
+  object.erase("kind");
+  object.erase("apiVersion");
   Stored& stored = objects_.at(collection)[keyOf(object)];
   const bool added = stored.version == 0;
   std::string before = std::move(stored.text);
@@ -198,10 +244,10 @@ kj::Promise<void> ApiStandIn::watch(const ApiPath& path, FieldSelector selector,
   watcher->bookmarks = path.yes("allowWatchBookmarks");
   if (since < forgotten_) {
     watcher->over = true;
+    const std::string why = "too old resource version: " + std::to_string(since) + " (" +
+                            std::to_string(forgotten_) + ")";
     watcher->lines.push_back(
-        Json{{"type", "ERROR"}, {"object", statusOf(410, "Expired", "too old resource version")}}
-            .dump() +
-        "\n");
+        Json{{"type", "ERROR"}, {"object", failure(410, "Expired", why)}}.dump() + "\n");
   }
   for (const Change& change : history_) {
     if (change.version <= since || watcher->over) continue;
@@ -300,7 +346,7 @@ kj::Promise<void> ApiStandIn::send(Response& response, Reply reply) {
 
 ApiStandIn::Reply ApiStandIn::refuse(unsigned status, const std::string& reason,
                                      const std::string& message) {
-  return {status, statusOf(status, reason, message).dump(), ""};
+  return {status, failure(status, reason, message).dump(), ""};
 }
 
 std::optional<ApiStandIn::Reply> ApiStandIn::refused(kj::HttpMethod method, const ApiPath& path,
@@ -335,18 +381,22 @@ ApiStandIn::Reply ApiStandIn::answer(kj::HttpMethod method, const ApiPath& path,
   if (path.name.empty() && !creates) return refuse(405, "MethodNotAllowed", "not here");
   const auto found = objects.find(path.key());
   if (!path.name.empty() && found == objects.end()) {
-    return refuse(404, "NotFound", collection + " \"" + path.name + "\" not found");
+    return refuse(404, "NotFound", path.resource() + " \"" + path.name + "\" not found");
   }
-  if (method == kj::HttpMethod::GET) return {200, found->second.text, ""};
+  if (method == kj::HttpMethod::GET) return {200, withItsKind(path, found->second.text), ""};
   if (method == kj::HttpMethod::DELETE) {
+    // What becomes of pods and devices is told by the object, of others that it is gone.
+    const bool told =
+        collection == "pods" || std::string(path.collection->group) == "resource.k8s.io";
+    std::string last = told ? withItsKind(path, found->second.text) : success().dump();
     remove(collection, path.nameSpace, path.name);
-    return {200, statusOf(200, "", "").dump(), ""};
+    return {200, std::move(last), ""};
   }
   Json said = Json::parse(body, nullptr, false);
   if (said.is_discarded()) return refuse(400, "BadRequest", "the body is no JSON");
   if (method == kj::HttpMethod::PATCH) return patch(path, type, said);
-  if (!isOfItsKind(path, said)) {
-    return refuse(400, "BadRequest", "the body is of another kind or version than its path");
+  if (const std::string why = otherKind(path, said); !why.empty()) {
+    return refuse(400, "BadRequest", why);
   }
   if (creates) return create(path, std::move(said));
   if (method == kj::HttpMethod::PUT) return replace(path, std::move(said));
@@ -363,7 +413,11 @@ ApiStandIn::Reply ApiStandIn::list(const ApiPath& path, const FieldSelector& sel
   if (!from.empty()) {
     const std::size_t colon = from.find(':');
     version = numberOf(from.substr(0, colon));
-    if (version < forgotten_) return refuse(410, "Expired", "the continue token is too old");
+    if (version < forgotten_) {
+      return refuse(410, "Expired",
+                    "The provided continue parameter is too old to display a consistent list "
+                    "result.");
+    }
     at = objects.upper_bound(from.substr(colon + 1));
   }
   std::string items, next;
@@ -377,20 +431,15 @@ ApiStandIn::Reply ApiStandIn::list(const ApiPath& path, const FieldSelector& sel
   Json meta{{"resourceVersion", std::to_string(version)}};
   if (at != objects.end()) meta["continue"] = std::to_string(version) + ":" + next;
   return {200,
-          R"({"kind":"List","apiVersion":"v1","metadata":)" + meta.dump() + R"(,"items":[)" +
-              items + "]}",
+          R"({"kind":")" + std::string(path.collection->kind) + R"(List","apiVersion":")" +
+              groupVersion(path) + R"(","metadata":)" + meta.dump() + R"(,"items":[)" + items +
+              "]}",
           ""};
 }
 
 ApiStandIn::Reply ApiStandIn::create(const ApiPath& path, Json object) {
   if (path.sub == "binding") return bind(path, object);
-  if (path.sub == "eviction") {
-    ++evictions_;
-    Json pod = find("pods", path.nameSpace, path.name);
-    pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z";
-    put("pods", pod);
-    return {201, statusOf(201, "", "").dump(), ""};
-  }
+  if (path.sub == "eviction") return evict(path, object);
   const std::string collection = path.collection->name;
   Json& meta = object["metadata"];
   if (!path.nameSpace.empty()) meta["namespace"] = path.nameSpace;
@@ -399,27 +448,61 @@ ApiStandIn::Reply ApiStandIn::create(const ApiPath& path, Json object) {
   }
   if (!find(collection, path.nameSpace, meta["name"]).is_null()) {
     return refuse(409, "AlreadyExists",
-                  collection + " \"" + std::string(meta["name"]) + "\" already exists");
+                  path.resource() + " \"" + std::string(meta["name"]) + "\" already exists");
   }
+  char uid[40];
+  std::snprintf(uid, sizeof uid, "a0000000-0000-4000-8000-%012" PRIx64, version_ + 1);
+  meta["uid"] = uid;
+  meta["creationTimestamp"] = "2026-01-01T00:00:00Z";
+  if (collection == "pods") object["status"] = {{"phase", "Pending"}};
   put(collection, object);
-  return {201, find(collection, path.nameSpace, object["metadata"]["name"]).dump(), ""};
+  return {201, whole(path, meta["name"]), ""};
+}
+
+std::string ApiStandIn::whole(const ApiPath& path, const std::string& name) const {
+  return withItsKind(path, objects_.at(path.collection->name).at(path.nameSpace + "/" + name).text);
+}
+
+ApiStandIn::Reply ApiStandIn::evict(const ApiPath& path, const Json& eviction) {
+  Json pod = find("pods", path.nameSpace, path.name);
+  const Json wanted = eviction.value("/deleteOptions/preconditions/uid"_json_pointer, Json());
+  if (!wanted.is_null() && wanted != pod["metadata"]["uid"]) {
+    return refuse(409, "Conflict",
+                  "Operation cannot be fulfilled on Pod \"" + path.name +
+                      "\": the UID in the precondition (" + wanted.get<std::string>() +
+                      ") does not match the UID in record (" +
+                      pod["metadata"]["uid"].get<std::string>() +
+                      "). The object might have been deleted and then recreated");
+  }
+  ++evictions_;
+  pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z";
+  put("pods", pod);
+  return {201, created().dump(), ""};
 }
 
 ApiStandIn::Reply ApiStandIn::bind(const ApiPath& path, const Json& binding) {
   Json pod = find("pods", path.nameSpace, path.name);
   const Json meta = binding.value("metadata", Json::object());
   if (meta.contains("uid") && meta["uid"] != pod["metadata"]["uid"]) {
-    return refuse(409, "Conflict", "Precondition failed: UID in precondition");
+    return refuse(409, "Conflict",
+                  "Operation cannot be fulfilled on pods \"" + path.name +
+                      "\": StorageError: invalid object, Code: 4, Key: /registry/pods/" +
+                      path.key() +
+                      ", ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in "
+                      "precondition: " +
+                      meta["uid"].get<std::string>() +
+                      ", UID in object meta: " + pod["metadata"]["uid"].get<std::string>());
   }
   const Json& target = binding.at("target").at("name");
   if (pod["spec"].contains("nodeName")) {
     return refuse(409, "Conflict",
-                  "pod " + path.name + " is already assigned to node \"" +
+                  "Operation cannot be fulfilled on pods/binding \"" + path.name + "\": pod " +
+                      path.name + " is already assigned to node \"" +
                       pod["spec"]["nodeName"].get<std::string>() + "\"");
   }
   pod["spec"]["nodeName"] = target;
   put("pods", pod);
-  return {201, statusOf(201, "", "").dump(), ""};
+  return {201, created().dump(), ""};
 }
 
 ApiStandIn::Reply ApiStandIn::patch(const ApiPath& path, const std::string& type,
@@ -433,16 +516,21 @@ ApiStandIn::Reply ApiStandIn::patch(const ApiPath& path, const std::string& type
              type == "application/strategic-merge-patch+json") {
     object.merge_patch(change);
   } else {
-    return refuse(415, "UnsupportedMediaType", "the body of the request was in an unknown format");
+    return refuse(415, "UnsupportedMediaType", "415: Unsupported Media Type");
   }
-  for (const char* key : {"uid", "resourceVersion"}) {
-    if (before["metadata"].value(key, "") != object["metadata"].value(key, "")) {
-      return refuse(409, "Conflict", std::string("the object has been modified: ") + key);
-    }
+  const auto changes = [&](const char* key) {
+    return before["metadata"].value(key, "") != object["metadata"].value(key, "");
+  };
+  if (changes("resourceVersion")) return refuse(409, "Conflict", isModified(path));
+  if (changes("uid")) {
+    return refuse(422, "Invalid",
+                  std::string(path.collection->kind) + " \"" + path.name +
+                      "\" is invalid: metadata.uid: Invalid value: \"" +
+                      object["metadata"].value("uid", "") + "\": field is immutable");
   }
   keepApart(path, before, object);
   if (object != before) put(collection, object);
-  return {200, find(collection, path.nameSpace, path.name).dump(), ""};
+  return {200, whole(path, path.name), ""};
 }
 
 ApiStandIn::Reply ApiStandIn::replace(const ApiPath& path, Json object) {
@@ -450,13 +538,14 @@ ApiStandIn::Reply ApiStandIn::replace(const ApiPath& path, Json object) {
   const Json before = find(collection, path.nameSpace, path.name);
   const std::string wanted = object["metadata"].value("resourceVersion", "");
   if (!wanted.empty() && wanted != before["metadata"]["resourceVersion"]) {
-    return refuse(409, "Conflict",
-                  "the object has been modified; please apply your changes to "
-                  "the latest version and try again");
+    return refuse(409, "Conflict", isModified(path));
+  }
+  for (const char* key : {"uid", "creationTimestamp"}) {
+    if (before["metadata"].contains(key)) object["metadata"][key] = before["metadata"][key];
   }
   keepApart(path, before, object);
   put(collection, object);
-  return {200, find(collection, path.nameSpace, path.name).dump(), ""};
+  return {200, whole(path, path.name), ""};
 }
 
 // --- objects to begin with ---

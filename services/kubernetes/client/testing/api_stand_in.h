@@ -3,7 +3,8 @@
 // lists in pages, watches with history, bookmarks and 410, field selectors, patches, conflicts, a
 // status that is written apart, Bindings, evictions, events and leases. It knows nodes, pods,
 // namespaces, events, leases, secrets, claims, their templates, slices and webhook configurations
-// only, in their groups and versions (api_paths.h), and checks no fields of theirs. With roles
+// only, in their groups and versions (api_paths.h), and checks no fields of theirs. What it says is
+// what a real one said (kube_recorded_test). With roles
 // (api_roles.h) it does for an account what they grant, and nothing else. It can be cut off, come
 // back on its port, refuse what is asked next, and forget its history.
 
@@ -122,6 +123,7 @@ class ApiStandIn final : private kj::HttpService, private kj::TaskSet::ErrorHand
   Reply list(const ApiPath& path, const FieldSelector& selector);
   Reply create(const ApiPath& path, Json object);
   Reply bind(const ApiPath& path, const Json& binding);
+  Reply evict(const ApiPath& path, const Json& eviction);
   Reply patch(const ApiPath& path, const std::string& type, const Json& change);
   Reply replace(const ApiPath& path, Json object);
   static Reply refuse(unsigned status, const std::string& reason, const std::string& message);
@@ -132,6 +134,7 @@ class ApiStandIn final : private kj::HttpService, private kj::TaskSet::ErrorHand
   static std::string lineFor(const Watcher& watcher, const Change& change);
   void listen(kj::NetworkAddress& address);
   void taskFailed(kj::Exception&& exception) override;
+  std::string whole(const ApiPath& path, const std::string& name) const;  // as it is answered
   static std::string keyOf(const Json& object);
 
   kj::Network& network_;
