@@ -10,6 +10,7 @@
 //   !count|N  nvmlDeviceGetCount answers N, and so does the search for a card by its UUID
 //   !hang|1   questions about cards are never answered
 //   !die|1    they end the process
+// A line "!reserved|BYTES" says what the driver keeps of each card for itself.
 // A line "!links|0>1 1>0 2>s" says which NVLinks are up, by the cards' places: of each card to
 // another one or to the switch s. Card N is plugged in at 0000:(30 + N in hex):00.0.
 // Errors of "?" are a question about them that fails. A card that was lost or not there once stays
@@ -39,7 +40,7 @@ namespace {
 
 constexpr int kSuccess = 0, kUninitialized = 1, kInvalidArgument = 2, kNotSupported = 3,
               kNotFound = 6, kInsufficientSize = 7, kDriverNotLoaded = 9, kTimeout = 10,
-              kGpuIsLost = 15, kVersionMismatch = 18, kUnknown = 999;
+              kGpuIsLost = 15, kVersionMismatch = 18, kArgumentVersionMismatch = 25, kUnknown = 999;
 constexpr unsigned long long kXidEvent = 8;
 constexpr std::size_t kCardsMax = 64;
 
@@ -313,6 +314,19 @@ QGPU_NVML nvmlDeviceGetNvLinkRemotePciInfo_v2(Device device, unsigned link,
   pciAt(ends[link] == "s" ? 0x80 : static_cast<unsigned>(std::atoi(ends[link].c_str())), *out);
   return kSuccess;
 }
+// Reads and writes between two cards always work; by NVLink they do where a link is up.
+QGPU_NVML nvmlDeviceGetP2PStatus(Device from, Device to, int asked, int* status) {
+  constexpr int kByLink = 2, kOk = 0, kNotThisChipset = 1;
+  Card card;
+  for (Device each : {from, to}) {
+    if (const int rc = look(each, card); rc != kSuccess) return rc;
+  }
+  const auto ends = linksOf(placeOf(from));
+  const bool linked =
+      std::find(ends.begin(), ends.end(), std::to_string(placeOf(to))) != ends.end();
+  *status = asked != kByLink || linked ? kOk : kNotThisChipset;
+  return kSuccess;
+}
 QGPU_NVML nvmlDeviceGetMinorNumber(Device device, unsigned* out) {
   Card card;
   const int rc = look(device, card);
@@ -320,12 +334,16 @@ QGPU_NVML nvmlDeviceGetMinorNumber(Device device, unsigned* out) {
   if (rc == kSuccess) *out = static_cast<unsigned>(place - known);
   return rc;
 }
+std::uint64_t reserved() {
+  return std::strtoull(unkind("reserved").c_str(), nullptr, 10);
+}
 QGPU_NVML nvmlDeviceGetMemoryInfo(Device device, qgpu::nvidia::cuda::NvmlMemory* out) {
   Card card;
   const int rc = look(device, card);
   if (rc != kSuccess) return rc;
   const std::uint64_t used = usedOf(card);
-  *out = {card.bytes, card.bytes - used, used};
+  const std::uint64_t kept = reserved();
+  *out = {card.bytes, card.bytes - kept - used, kept + used};
   return rc;
 }
 QGPU_NVML nvmlDeviceGetMemoryInfo_v2(Device device, qgpu::nvidia::cuda::NvmlMemory2* out) {
@@ -333,7 +351,10 @@ QGPU_NVML nvmlDeviceGetMemoryInfo_v2(Device device, qgpu::nvidia::cuda::NvmlMemo
   const int rc = look(device, card);
   if (rc != kSuccess) return rc;
   const std::uint64_t used = usedOf(card);
-  *out = {out->version, card.bytes, 0, card.bytes - used, used};
+  constexpr unsigned kSecond = 40 | 2u << 24;  // bytes of the structure, and its version
+  if (out->version != kSecond) return kArgumentVersionMismatch;
+  const std::uint64_t kept = reserved();
+  *out = {out->version, card.bytes, kept, card.bytes - kept - used, used};
   return rc;
 }
 #define QGPU_PROCESSES(name, entry)                           \

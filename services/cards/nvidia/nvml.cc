@@ -52,6 +52,7 @@ const char* Nvml::resolveAll() {
   resolve("nvmlDeviceGetNvLinkState", linkState_);
   resolve("nvmlDeviceGetNvLinkRemotePciInfo_v2", linkTo_);
   resolve("nvmlEventSetCreate", makeEvents_);
+  resolve("nvmlDeviceGetMemoryInfo_v2", memory2_);
   resolve("nvmlEventSetFree", freeEvents_);
   resolve("nvmlDeviceRegisterEvents", register_);
   if (!resolve("nvmlEventSetWait_v2", wait_)) resolve("nvmlEventSetWait", wait_);
@@ -136,6 +137,11 @@ std::string Nvml::name(cuda::NvmlDevice device) const {
 }
 
 std::uint64_t Nvml::bytes(cuda::NvmlDevice device) const {
+  cuda::NvmlMemory2 parts{};
+  parts.version = sizeof parts | 2u << 24;
+  if (memory2_ != nullptr && memory2_(device, &parts) == kSuccess) {
+    return parts.total - parts.reserved;
+  }
   cuda::NvmlMemory memory{};
   return memory_(device, &memory) == kSuccess ? memory.total : 0;
 }

@@ -36,7 +36,9 @@ class Nvml {
   int byUuid(const std::string& uuid, cuda::NvmlDevice& out) const;
   std::string uuid(cuda::NvmlDevice device) const;  // empty: it does not answer
   std::string name(cuda::NvmlDevice device) const;
-  std::uint64_t bytes(cuda::NvmlDevice device) const;  // 0: it does not answer
+  // What programs can have of it: all but what the driver keeps for itself, where it tells that (it
+  // does from 510 on). 0: it does not answer.
+  std::uint64_t bytes(cuda::NvmlDevice device) const;
   std::uint64_t used(cuda::NvmlDevice device) const;   // by everybody
   int minor(cuda::NvmlDevice device) const;            // of its file in /dev; -1: it does not say
   bool mig(cuda::NvmlDevice device) const;             // split into instances
@@ -81,6 +83,7 @@ class Nvml {
   int (*byUuid_)(const char*, cuda::NvmlDevice*) = nullptr;
   Text uuid_ = nullptr, name_ = nullptr;
   int (*memory_)(cuda::NvmlDevice, cuda::NvmlMemory*) = nullptr;
+  int (*memory2_)(cuda::NvmlDevice, cuda::NvmlMemory2*) = nullptr;
   // Not in every driver:
   const char* (*errorText_)(int) = nullptr;
   int (*version_)(char*, unsigned) = nullptr;

@@ -80,6 +80,18 @@ TEST(NvidiaCards, WhichAreNearEachOtherIsAskedOfNvmlAndOfTheKernel) {
   }
 }
 
+// Else the last of those who share a card runs out of memory below its quota.
+TEST(NvidiaCards, WhatTheDriverKeepsForItselfIsNobodys) {
+  Machine machine;
+  machine.write({t4(kFirst)});
+  const auto whole = find("nvidia");
+  machine.write({"!reserved|471859200", t4(kFirst)});  // 450 MiB
+  const auto found = find("nvidia");
+  ASSERT_TRUE(whole.ok() && found.ok());
+  ASSERT_EQ(found->cards.size(), 1u);
+  EXPECT_EQ(whole->cards[0].mem.value - found->cards[0].mem.value, 471859200);
+}
+
 TEST(NvidiaCards, AutoTakesThemBeforeOpencl) {
   Machine machine;
   machine.write({t4(kFirst)});
