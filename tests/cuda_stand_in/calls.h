@@ -11,6 +11,8 @@
   X(cuDeviceGetCount, cuDeviceGetCount, 2000, kLegacy, (int*))                             \
   X(cuDeviceGetAttribute, cuDeviceGetAttribute, 2000, kLegacy, (int*, int, Dev))           \
   X(cuDeviceGetName, cuDeviceGetName, 2000, kLegacy, (char*, int, Dev))                    \
+  X(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, 4000, kLegacy, (int*, Dev, Dev))         \
+  X(cuDeviceGetP2PAttribute, cuDeviceGetP2PAttribute, 8000, kLegacy, (int*, int, Dev, Dev)) \
   X(cuModuleLoadData, cuModuleLoadData, 2000, kLegacy, (Mod*, const void*))                \
   X(cuModuleGetFunction, cuModuleGetFunction, 2000, kLegacy, (Fn*, Mod, const char*))      \
   X(cuStreamCreate, cuStreamCreate, 2000, kLegacy, (Str*, U))                              \

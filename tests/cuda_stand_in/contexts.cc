@@ -58,6 +58,17 @@ Result attribute(int* out, int which, Dev) {
   return kSuccess;
 }
 
+// Any two cards reach each other, and none is its own peer.
+Result canAccessPeer(int* out, Dev from, Dev to) {
+  const auto known = [](Dev each) { return each >= 0 && each < deviceCount(); };
+  if (!known(from) || !known(to)) return kInvalidDevice;
+  *out = from != to;
+  return kSuccess;
+}
+Result peerAttribute(int* out, int, Dev from, Dev to) {
+  return canAccessPeer(out, from, to);
+}
+
 Context* primaryOf(Dev device) {
   for (Context& context : machine().contexts) {
     if (context.primary && !context.dead && context.device == device) return &context;
@@ -269,6 +280,8 @@ void fillContexts(Table& table) {
   table.cuDeviceGet = device;
   table.cuDeviceGetName = name;
   table.cuDeviceGetAttribute = attribute;
+  table.cuDeviceCanAccessPeer = canAccessPeer;
+  table.cuDeviceGetP2PAttribute = peerAttribute;
   table.cuDevicePrimaryCtxRetain = retain;
   table.cuDevicePrimaryCtxRelease = table.cuDevicePrimaryCtxRelease_v2 = release;
   table.cuDevicePrimaryCtxReset = table.cuDevicePrimaryCtxReset_v2 = reset;

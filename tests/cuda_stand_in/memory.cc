@@ -210,9 +210,15 @@ Result openShared(Ptr* out, IpcMemory handle, U) {
 // --- the virtual memory interface ---
 
 Result create(Mem* out, Size bytes, const MemProperties* properties, unsigned long long) {
+  constexpr int kOnCard = 1;  // other places are the host's
   Locked held(machine().lock);
   Physical physical;
-  if (Result rc = take(properties->location.id, bytes, physical.block)) return rc;
+  if (properties->location.type == kOnCard) {
+    if (Result rc = take(properties->location.id, bytes, physical.block)) return rc;
+  } else {
+    physical.block = Block{bytes, -1, rmAnswers() ? rmHostMemory(bytes) : 0};
+    heap().used[-1] += bytes;
+  }
   *out = heap().nextHandle++;
   heap().physical[*out] = physical;
   return kSuccess;

@@ -623,6 +623,24 @@ TEST(Installer, MakesFoldersOnce) {
   EXPECT_FALSE(has(second.output, "made") || has(second.output, "now")) << second.output;
 }
 
+// Hosts whose root and /usr are read-only have no other place to write to.
+TEST(Installer, WritesNowhereButIntoItsOwnFolders) {
+  const Node node;
+  node.root().write("usr/lib64/libcuda.so.1", "cuda");
+  node.root().write("usr/bin/nvidia-smi", "tool");
+  node.root().write("dev/nvidia0", "");
+  fs::create_directories(node.root() / "run");
+  const auto look = [&](const std::string& what) {
+    return shell("cd " + node.root().path() + " && " + what).output;
+  };
+  const std::string files = "find dev etc usr var/lib/kubelet -printf '%p %m %T@ %C@\\n' | sort";
+  const std::string before = look(files);
+  ASSERT_EQ(node.install().status, 0);
+  EXPECT_EQ(look(files), before);
+  EXPECT_EQ(look("ls -d * */* | grep -v '^[deu]'"), "run\nrun/qgpu\nvar\nvar/lib\n");
+  EXPECT_EQ(look("ls var/lib var/lib/qgpu"), "var/lib:\nkubelet\nqgpu\n\nvar/lib/qgpu:\nkubelet\n");
+}
+
 // --- the scheduler's init container ---
 
 class SchedulerNode {

@@ -47,6 +47,16 @@ struct PodEvents : KubeletApi {
     EXPECT_TRUE(client.ok()) << client.error().message;
     return std::move(*client);
   }
+  // Time that the task of a pod has used, by /metrics; -1: it is not there.
+  double usedBy(const ContainerName& who) {
+    std::istringstream page(manager->get("/metrics"));
+    const std::string pod = ",pod=\"" + who.pod + "\",";
+    for (std::string line; std::getline(page, line);) {
+      if (!line.starts_with("qgpu_task_used_seconds_total{")) continue;
+      if (line.find(pod) != std::string::npos) return std::stod(line.substr(line.rfind(' ')));
+    }
+    return -1;
+  }
   // Two pods on one card, both started.
   void startBoth() {
     bindPod("u1", "sim-0", 50, 4);
@@ -103,6 +113,16 @@ TEST_F(PodEvents, WhatANamespaceUsedIsCountedAndStaysWhenItsPodIsOver) {
   GuestClient client = program(kOther);
   const Busy busy(client);
   EXPECT_TRUE(eventually([&] { return counted("used_seconds") > 0; })) << manager->get("/metrics");
+}
+
+TEST_F(PodEvents, OfTwoPodsOnOneCardEachHasAFigureOfItsOwn) {
+  startBoth();
+  GuestClient first = program();
+  GuestClient second = program(kOther);
+  EXPECT_EQ(usedBy(kMain), 0);
+  const Busy busy(first);
+  EXPECT_TRUE(eventually([&] { return usedBy(kMain) > 0; })) << manager->get("/metrics");
+  EXPECT_EQ(usedBy(kOther), 0);
 }
 
 TEST_F(PodEvents, AStartThatIsRefusedIsToldWithItsReason) {

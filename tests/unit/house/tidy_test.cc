@@ -145,6 +145,27 @@ TEST(Tidy, WhatCodeCitesIsALinkTarget) {
 }
 
 // A name that is misspelt there would be a test that never runs, or one that does not run twice.
+TEST(Tidy, TestsThatAPageNamesAreThere) {
+  const fs::path root = QGPU_SOURCE_ROOT;
+  static const std::regex kTest(R"(TEST\w*\(\s*(\w+),\s*(\w+)\))");
+  static const std::regex kNamed(R"(`([A-Z]\w+)\.([A-Z]\w+)(/\w+)?`)");
+  std::set<std::string> there;
+  for (const fs::path& path : sourcesOf(root)) {
+    if (path.extension() != ".cc") continue;
+    const std::string text = readSource(root, path).text;
+    for (std::sregex_iterator at(text.begin(), text.end(), kTest), end; at != end; ++at) {
+      there.insert((*at)[1].str() + "." + (*at)[2].str());
+    }
+  }
+  const std::string page = readSource(root, root / "docs/internals/reported.md").text;
+  std::size_t named = 0;
+  for (std::sregex_iterator at(page.begin(), page.end(), kNamed), end; at != end; ++at, ++named) {
+    const std::string test = (*at)[1].str() + "." + (*at)[2].str();
+    EXPECT_TRUE(there.contains(test)) << "docs/internals/reported.md: no test " << test;
+  }
+  EXPECT_GT(named, 80u);
+}
+
 TEST(Tidy, WhatIsSaidToJudgeByTimeIsATest) {
   const fs::path root = QGPU_SOURCE_ROOT;
   std::string lists, tests;

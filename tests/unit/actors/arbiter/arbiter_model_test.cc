@@ -116,6 +116,16 @@ TEST_P(WithSeed, FixedShareKeepsSharesWhenSettlingVaries) {
   EXPECT_NEAR(percent(model.charged(1), seconds(10)), 60, 0.5);
 }
 
+TEST_P(WithSeed, FixedShareKeepsSharesThatAreFarApart) {
+  ArbiterConfig config;
+  config.policy = Policy::FixedShare;
+  ArbiterModel model = busyCard(config, {tenant(1, 100), tenant(2, 900)});
+  model.runUntil(seconds(10));
+  EXPECT_EQ(model.failure(), "");
+  EXPECT_NEAR(percent(model.charged(0), seconds(10)), 10, 0.5);
+  EXPECT_NEAR(percent(model.charged(1), seconds(10)), 90, 0.5);
+}
+
 TEST_P(WithSeed, FixedShareOfManyTasksAddsUpToTheWholeCard) {
   ArbiterConfig config;
   config.policy = Policy::FixedShare;

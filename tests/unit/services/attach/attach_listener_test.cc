@@ -138,6 +138,43 @@ TEST_F(AttachListenerTest, ATokenCostsNothingOfThePartOfAUid) {
   EXPECT_TRUE(until([&] { return room().listener().silent() == 1; }));
 }
 
+// They wait for one word and come together; with what a uid may have, as all are of one.
+TEST_F(AttachListenerTest, ThreeHundredProcessesThatStartTogetherAreAllLetInWithinSeconds) {
+  using Which = schema::Envelope::Which;
+  constexpr std::uint64_t kTasks = 6;
+  constexpr std::size_t kEach = 50;
+  listenerOptions.comersAtOnce = AttachListenerOptions().comersAtOnce;
+  start();
+  for (std::uint64_t id = 1; id <= kTasks; id++) bind(id);
+  int word[2];
+  ASSERT_EQ(::pipe2(word, O_CLOEXEC), 0);
+  const Fd heard(word[0]);
+  Fd said(word[1]);
+  std::vector<std::unique_ptr<Child>> children;
+  for (std::size_t i = 0; i < kTasks * kEach; i++) {
+    children.push_back(std::make_unique<Child>([&, id = i % kTasks + 1]() -> int {
+      char byte = 0;
+      said.reset();
+      (void)!::read(heard.get(), &byte, 1);  // its end
+      for (;;) {  // again where it was evicted by the others, as libqgpu.so does
+        const auto client = GuestClient::attach(socket(), tokenOf(id));
+        while (client.ok()) ::pause();
+      }
+    }));
+  }
+  const auto attached = [&] {
+    std::size_t sum = 0;
+    for (std::uint64_t id = 1; id <= kTasks; id++) sum += task.count(Which::PROCESS_ATTACHED, id);
+    return sum;
+  };
+  const Nanos from = monotonicNow();
+  said.reset();
+  ASSERT_TRUE(until([&] { return attached() == kTasks * kEach; })) << attached();
+  const Nanos took = monotonicNow() - from;
+  RecordProperty("attached_ms", static_cast<int>(took.value / 1'000'000));
+  EXPECT_LT(took.value, seconds(20).value);
+}
+
 // --- descriptors that take their time to close ---
 
 constexpr int kLingerSeconds = 15;

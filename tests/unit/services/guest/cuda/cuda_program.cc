@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/cuda_stand_in/calls.h"
 #include "tests/unit/services/guest/cuda/cuda_rm.h"
 
 namespace qgpu::testing {
@@ -256,6 +257,28 @@ Result reserveAndMap(Program::Memory& m) {
   return t.cuMemMap(m.mapped, m.bytes, 0, m.name, 0);
 }
 
+// As llama.cpp's pool grows: one range of addresses, and piece after piece of memory mapped into it
+// for as long as there is some. How many there are, and what the last call said.
+std::string grow(Program::Memory& m, Size piece, Size most) {
+  const auto reserve =
+      plain<Result (*)(Ptr*, Size, Size, Ptr, unsigned long long)>("cuMemAddressReserve");
+  const auto open =
+      plain<Result (*)(Ptr, Size, const stand_in::MemAccess*, Size)>("cuMemSetAccess");
+  const MemProperties properties{1, 0, {1, 0}, nullptr, {}};
+  const stand_in::MemAccess access{{1, 0}, stand_in::kReadWrite};
+  m = {"range", 0, 0, 0};
+  Result rc = reserve(&m.mapped, piece * most, 0, 0, 0);
+  while (rc == kSuccess && m.bytes < piece * most) {
+    Mem memory = 0;
+    if ((rc = t.cuMemCreate(&memory, piece, &properties, 0))) break;
+    const Ptr at = m.mapped + m.bytes;
+    if ((rc = t.cuMemMap(at, piece, 0, memory, 0)) == kSuccess) m.bytes += piece;
+    if (rc == kSuccess) rc = open(at, piece, &access, 1);
+    t.cuMemRelease(memory);  // its map keeps it
+  }
+  return std::to_string(m.bytes / piece) + " " + text(rc);
+}
+
 Pool made = nullptr;
 
 void endPool() {
@@ -293,6 +316,17 @@ bool endPoolFoundTwice() {
   return found[0] == found[1] && t.cuMemPoolDestroy(found[0]) == kSuccess;
 }
 
+// Where physical memory of this kind lies: in the host's memory, by each way to say so, or not.
+Location placeOf(const std::string& kind) {
+  if (kind == "host") return {2, 0};
+  if (kind == "host-node") return {3, 0};
+  if (kind == "host-near") return {4, 0};
+  return {1, 0};
+}
+bool isPhysical(const std::string& kind) {
+  return kind == "physical" || kind == "imported" || kind.starts_with("host");
+}
+
 std::string allocate(const std::string& kind, int id, Size bytes) {
   Program::Memory m{kind, 0, 0, bytes};
   Ptr at = 0;
@@ -302,7 +336,7 @@ std::string allocate(const std::string& kind, int id, Size bytes) {
   Mem physical = 0;
   const ArrayShape flat{bytes / 16, 1, 0x20, 4};  // four floats a texel
   const ArrayShape3D deep{bytes / 32, 2, 0, 0x20, 4, 0};
-  const MemProperties properties{1, 0, {1, 0}, nullptr, {}};
+  const MemProperties properties{1, 0, placeOf(kind), nullptr, {}};
   Result rc = -1;
   if (kind == "plain") rc = t.cuMemAlloc_v2(&at, bytes);
   if (kind == "pitch") rc = t.cuMemAllocPitch_v2(&at, &pitch, 500, bytes / 512, 4);
@@ -315,7 +349,9 @@ std::string allocate(const std::string& kind, int id, Size bytes) {
   if (kind == "array") rc = t.cuArrayCreate_v2(&array, &flat);
   if (kind == "array3d") rc = t.cuArray3DCreate_v2(&array, &deep);
   if (kind == "mipmap") rc = t.cuMipmappedArrayCreate(&mip, &deep, 1);
-  if (kind == "physical") rc = t.cuMemCreate(&physical, bytes, &properties, 0);
+  if (kind == "physical" || kind.starts_with("host")) {
+    rc = t.cuMemCreate(&physical, bytes, &properties, 0);
+  }
   if (kind == "imported") rc = t.cuMemImportFromShareableHandle(&physical, nullptr, 1);
   if (rc != kSuccess) return text(rc);
   m.name = at + physical + reinterpret_cast<std::uintptr_t>(array) +
@@ -333,7 +369,7 @@ std::string freeOne(int id) {
     return text(t.cuArrayDestroy(reinterpret_cast<Arr>(m.name)));
   }
   if (m.kind == "mipmap") return text(t.cuMipmappedArrayDestroy(reinterpret_cast<Mip>(m.name)));
-  if (m.kind == "physical" || m.kind == "imported") return text(t.cuMemRelease(m.name));
+  if (isPhysical(m.kind)) return text(t.cuMemRelease(m.name));
   return text(t.cuMemFree_v2(m.name));
 }
 
@@ -361,6 +397,11 @@ std::string onMemory(const std::string& verb, std::istringstream& in) {
   if (verb == "free") return freeOne(id);
   if (verb == "freewrong") return text(t.cuMemFree_v2(0x1234000));
   if (verb == "map") return text(reserveAndMap(m));
+  if (verb == "grow") {  // ID PIECE MOST
+    Size piece = 0, most = 0;
+    in >> piece >> most;
+    return grow(m, piece, most);
+  }
   if (verb == "unmap") return text(t.cuMemUnmap(m.mapped, m.bytes));
   if (verb == "retain") {
     Mem again = 0;
@@ -384,16 +425,17 @@ void* findNvml(const char* name) {
   return dlsym(nvmlLibrary(), name);
 }
 
-NvmlDevice firstDevice() {
+NvmlDevice deviceAt(U index) {
   reinterpret_cast<int (*)()>(findNvml("nvmlInit_v2"))();
   NvmlDevice device = nullptr;
-  reinterpret_cast<int (*)(U, NvmlDevice*)>(findNvml("nvmlDeviceGetHandleByIndex_v2"))(0, &device);
+  const auto find = findNvml("nvmlDeviceGetHandleByIndex_v2");
+  reinterpret_cast<int (*)(U, NvmlDevice*)>(find)(index, &device);
   return device;
 }
 
 // The list of that name into so many entries of `to`, which becomes their number.
 int fill(const std::string& name, U& room, void* to) {
-  const NvmlDevice device = firstDevice();
+  const NvmlDevice device = deviceAt(0);
   void* function = findNvml(name.c_str());
   constexpr U kFirst = 1u << 24;
   if (name == "nvmlDeviceGetProcessUtilization") {
@@ -436,7 +478,7 @@ std::string processes(std::istringstream& in) {
 
 std::string nvml() {
   const auto find = [](const char* name) { return findNvml(name); };
-  const NvmlDevice device = firstDevice();
+  const NvmlDevice device = deviceAt(0);
   NvmlMemory one{};
   NvmlMemory2 two{};
   two.version = sizeof two | 2u << 24;
@@ -451,6 +493,8 @@ std::string nvml() {
 
 std::string onContexts(const std::string& verb, std::istringstream& in) {
   static Ctx second = nullptr;
+  if (verb == "nocontext") return text(t.cuCtxSetCurrent(nullptr));
+  if (verb == "initalone") return text(resolveCuda("dlsym", t) ? t.cuInit(0) : -1);
   if (verb == "ctxsync") return text(t.cuCtxSynchronize());
   if (verb == "ctxnew") return text(t.cuCtxCreate_v2(&second, 0, 0));
   if (verb == "ctxend") {
@@ -539,9 +583,27 @@ std::string inGlobalScope(const std::string& name) {
   return isInGlobalScope(name.c_str()) ? "found" : "none";
 }
 
+// What the driver says of the way from one card to the other: twice CUDA, and NVML of NVLink.
+std::string peers(int from, int to) {
+  int may = -1, supported = -1, linked = -1;
+  const Result first = plain<Result (*)(int*, Dev, Dev)>("cuDeviceCanAccessPeer")(&may, from, to);
+  const auto attribute = plain<Result (*)(int*, int, Dev, Dev)>("cuDeviceGetP2PAttribute");
+  const Result second = attribute(&supported, 2, from, to);
+  using Status = int (*)(NvmlDevice, NvmlDevice, int, int*);
+  const int third = reinterpret_cast<Status>(findNvml("nvmlDeviceGetP2PStatus"))(
+      deviceAt(static_cast<U>(from)), deviceAt(static_cast<U>(to)), 2, &linked);
+  return text(first) + ":" + text(may) + " " + text(second) + ":" + text(supported) + " " +
+         text(third) + ":" + text(linked);
+}
+
 std::string onDriver(const std::string& verb, std::istringstream& in) {
   std::string name;
   in >> name;
+  if (verb == "peers") {  // FROM TO
+    int to = 0;
+    in >> to;
+    return peers(std::atoi(name.c_str()), to);
+  }
   if (verb == "global") return inGlobalScope(name);
   if (verb == "stats") return statistics();
   if (verb == "events") return std::to_string(driver().events());

@@ -72,6 +72,32 @@ INSTANTIATE_TEST_SUITE_P(CudaHooks, EveryLookUp,
                            return name;
                          });
 
+// Kernels, graphs, copies and fills; those with stream 0 in either default stream.
+TEST(CudaHooks, AShutGateHoldsEveryFunctionThatMayBeHeld) {
+  const std::vector<std::string> held = {
+#define QGPU_NAME(symbol, base, since, stream, types) #symbol,
+      QGPU_CUDA_KERNELS(QGPU_NAME) QGPU_CUDA_COPIES(QGPU_NAME) QGPU_CUDA_FILLS(QGPU_NAME)
+          QGPU_CUDA_DRAINING(QGPU_NAME)
+#undef QGPU_NAME
+  };
+  FakeManager manager(cudaTask());
+  CudaTenant guest(manager, "proc2");
+  prepare(guest);
+  for (const std::string& symbol : held) {
+    const std::uint64_t before = manager.slot(0).admitted;
+    manager.setGate(0);
+    guest.send("do " + symbol);
+    ASSERT_TRUE(eventually([&] { return manager.waiting() == 1; })) << symbol;
+    EXPECT_FALSE(guest.answered()) << symbol;
+    EXPECT_EQ(manager.slot(0).admitted, before) << symbol;
+    manager.setGate(QGPU_GATE_OPEN);
+    EXPECT_EQ(guest.answer(), "0 1") << symbol;
+  }
+  EXPECT_EQ(guest.ask("ctxsync"), "0");
+  EXPECT_TRUE(eventually([&] { return manager.inFlight() == 0; })) << manager.inFlight();
+  EXPECT_EQ(guest.ask("stats"), "0 0 0") << "misuses, broken captures, pending";
+}
+
 TEST(CudaHooks, AddressesThatNoExportHasAreKnownByTheirAddressToo) {
   for (const char* way : {"proc1", "proc2"}) {
     FakeManager manager(cudaTask());
@@ -220,6 +246,41 @@ TEST(CudaHooks, AForkedChildHarmsNothingOfItsParents) {
   EXPECT_EQ(guest.ask("sleep null 100"), "0");
   EXPECT_EQ(guest.ask("sync null"), "0");
   EXPECT_TRUE(retiresAll(manager));
+}
+
+// A context takes some hundred milliseconds, one program after the other.
+TEST(CudaHooks, CuInitAttachesAndMakesNoContext) {
+  FakeManager manager(cudaTask());
+  CudaTenant guest(manager);
+  EXPECT_EQ(guest.ask("initalone"), "0") << guest.errors();
+  EXPECT_EQ(manager.attaches(), 1u);
+  for (const char* maker : {"cuDevicePrimaryCtxRetain", "cuCtxCreate", "cuCtxCreate_v2",
+                            "cuCtxCreate_v3", "cuCtxCreate_v4"}) {
+    EXPECT_EQ(guest.ask(std::string("calls ") + maker), "0") << maker;
+  }
+  EXPECT_EQ(manager.bytes(), 0u);
+}
+
+// NCCL chooses its ways by it: nothing of ours stands in between.
+TEST(CudaHooks, HowNearTheCardsOfATaskAreIsWhatTheDriverSays) {
+  const TempFolder folder("peers");
+  const std::string rest = "|Stand-in GPU|17179869184|0|0|0|0|0\n";
+  const std::string cards =
+      folder.write("cards", "GPU-a" + rest + "GPU-b" + rest + "!links|0>1 1>0\n");
+  FakeManager::Options options = cudaTask();
+  options.devices = {0, 1};
+  FakeManager manager(options);
+  auto ours = cudaTenantOf(manager), bare = bareCuda();
+  for (auto* each : {&ours, &bare}) {
+    each->insert(each->end(), {"QGPU_STAND_IN_DEVICES=2", "QGPU_STAND_IN_CARDS=" + cards});
+  }
+  CudaTenant tenant(ours), program(bare);
+  ASSERT_EQ(tenant.ask("init"), "0") << tenant.errors();
+  ASSERT_EQ(program.ask("init"), "0") << program.errors();
+  EXPECT_EQ(tenant.ask("peers 0 1"), "0:1 0:1 0:0");
+  for (const char* pair : {"peers 0 1", "peers 1 0", "peers 0 0"}) {
+    EXPECT_EQ(tenant.ask(pair), program.ask(pair)) << pair;
+  }
 }
 
 }  // namespace

@@ -130,6 +130,37 @@ TEST(CudaMemory, MappedMemoryIsHeldUntilTheLastMapAndReferenceAreGone) {
   EXPECT_EQ(s.held(), 0u);
 }
 
+// NCCL asks so, in threads that have no context.
+TEST(CudaMemory, PhysicalMemoryOfTheHostCostsNothingAndNeedsNoContext) {
+  Scene s;
+  EXPECT_EQ(s.guest.ask("nocontext"), "0");
+  for (const char* kind : {"host", "host-node", "host-near"}) {
+    EXPECT_EQ(s.guest.ask(alloc(kind, 1, 80 * kMiB)), "0") << kind << ": more than the quota";
+    EXPECT_EQ(s.guest.ask("map 1"), "0") << kind;
+    EXPECT_EQ(s.held(), 0u) << kind;
+    EXPECT_EQ(s.guest.ask("free 1"), "0") << kind;
+    EXPECT_EQ(s.guest.ask("unmap 1"), "0") << kind;
+    EXPECT_EQ(s.held(), 0u) << kind;
+  }
+  EXPECT_EQ(s.guest.ask(alloc("physical", 2, 40 * kMiB)), "0");
+  EXPECT_EQ(s.held(), 40 * kMiB) << "the card's counts without a context too";
+  EXPECT_EQ(s.guest.ask("free 2"), "0");
+  EXPECT_EQ(s.held(), 0u);
+}
+
+// As llama.cpp's pool takes memory.
+TEST(CudaMemory, ARangeGrowsPieceByPieceToTheQuotaAndComesBackAtOnce) {
+  Scene s;
+  const std::string piece = std::to_string(8 * kMiB);
+  for (const char* range : {"1", "2"}) {
+    EXPECT_EQ(s.guest.ask(std::string("grow ") + range + " " + piece + " 32"), "7 2") << range;
+    EXPECT_EQ(s.held(), 56 * kMiB) << "no eighth beside what the program has";
+    EXPECT_EQ(s.guest.ask(alloc("plain", 3, 8 * kMiB)), "2");
+    EXPECT_EQ(s.guest.ask(std::string("unmap ") + range), "0");
+    EXPECT_EQ(s.held(), 0u);
+  }
+}
+
 TEST(CudaMemory, AContextsMemoryEndsWithIt) {
   Scene s;
   EXPECT_EQ(s.guest.ask("ctxnew"), "0");
@@ -169,6 +200,28 @@ TEST(CudaMemory, TheQuotaIsTheTasksOverItsProcesses) {
   EXPECT_EQ(s.guest.ask("free 1"), "0");
   EXPECT_EQ(other.ask(alloc("managed", 1, 40 * kMiB)), "0");
   EXPECT_EQ(other.ask("free 1"), "0");
+}
+
+TEST(CudaMemory, AProcessIsToldWhatTheOthersOfItsTaskLeave) {
+  Scene s;
+  const std::string quota = std::to_string(64 * kMiB);
+  const auto left = [&](std::uint64_t taken) {
+    return std::to_string(64 * kMiB - taken) + " " + quota + " " + quota;
+  };
+  EXPECT_EQ(s.guest.ask(alloc("plain", 1, 16 * kMiB)), "0");
+  {
+    CudaTenant second(s.manager);
+    ASSERT_EQ(second.ask("init"), "0") << second.errors();
+    EXPECT_EQ(second.ask("info"), left(16 * kMiB + 2 * kCudaInitBytes));
+    EXPECT_EQ(second.ask(alloc("plain", 1, 8 * kMiB)), "0");
+    EXPECT_EQ(second.ask("info"), left(24 * kMiB + 2 * kCudaInitBytes));
+    EXPECT_EQ(second.ask("nvml"), s.guest.ask("nvml"));
+    EXPECT_EQ(s.guest.ask("info"), left(24 * kMiB + 2 * kCudaInitBytes));
+  }
+  s.manager.reap(1);
+  CudaTenant third(s.manager);  // in a slot of its own, as one that starts when another is over
+  ASSERT_EQ(third.ask("init"), "0") << third.errors();
+  EXPECT_EQ(third.ask("info"), left(16 * kMiB + 2 * kCudaInitBytes));
 }
 
 }  // namespace

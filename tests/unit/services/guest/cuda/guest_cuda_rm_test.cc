@@ -146,6 +146,30 @@ TEST(CudaRm, ManagedMemoryCountsAtItsCallSinceNoOtherSaysASize) {
   EXPECT_EQ(s.charged(), kInit);
 }
 
+TEST(CudaRm, PhysicalMemoryOfTheHostCostsNothingAndNeedsNoContext) {
+  Scene s;
+  s.init();
+  EXPECT_EQ(s.guest.ask("nocontext"), "0");
+  for (const char* kind : {"host", "host-node", "host-near"}) {
+    EXPECT_EQ(s.guest.ask(alloc(kind, 1, 80 * kMiB)), "0") << kind << ": more than the quota";
+    EXPECT_EQ(s.charged(), kInit) << kind;
+    EXPECT_EQ(s.held(), kInit) << kind;
+    EXPECT_EQ(s.guest.ask("free 1"), "0") << kind;
+    EXPECT_EQ(s.charged(), kInit) << kind;
+  }
+}
+
+TEST(CudaRm, ARangeGrowsPieceByPieceToTheQuotaAndComesBackAtOnce) {
+  Scene s;
+  s.init();
+  EXPECT_EQ(s.guest.ask("grow 1 " + std::to_string(8 * kMiB) + " 32"), "7 2");
+  EXPECT_EQ(s.charged(), kInit + 56 * kMiB);
+  EXPECT_EQ(s.held(), s.charged());
+  EXPECT_EQ(s.guest.ask("unmap 1"), "0");
+  EXPECT_EQ(s.charged(), kInit);
+  EXPECT_EQ(s.held(), kInit);
+}
+
 class EveryManagedPool : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(EveryManagedPool, CountsAtItsAllocationsSinceNoCallBelowSaysASize) {

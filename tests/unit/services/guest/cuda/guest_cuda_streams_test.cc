@@ -45,6 +45,41 @@ TEST(CudaStreams, AShutGateHoldsALaunchAndAnOpenOneLetsItGo) {
   EXPECT_EQ(s.manager.inFlight(), 0u) << "what was waited for is retired at once";
 }
 
+TEST(CudaStreams, AProcessGoesOnAtOnceWhereAnotherOfItsTaskWasKilled) {
+  Scene s;
+  CudaTenant other(s.manager);
+  ASSERT_EQ(other.ask("init"), "0") << other.errors();
+  ASSERT_EQ(other.ask("stream a"), "0");
+  EXPECT_EQ(other.ask("waitvalue a"), "0");
+  EXPECT_EQ(other.ask("add a"), "0");  // in flight for ever
+  s.manager.setGate(0);
+  other.send("sleep a 100");
+  s.guest.send("sleep a 100");
+  ASSERT_TRUE(eventually([&] { return s.manager.waiting() == 2; }));
+  other.kill();
+  ASSERT_TRUE(eventually([&] { return s.manager.slot(1).owner & 0x40000000u; }));
+  EXPECT_FALSE(s.guest.answered());
+  s.manager.setGate(QGPU_GATE_OPEN);
+  EXPECT_EQ(s.guest.answer(), "0") << "the one waiter that is woken is not the dead one";
+  EXPECT_EQ(s.guest.ask("sleep a 100"), "0");
+  EXPECT_EQ(s.guest.ask("sync a"), "0");
+  EXPECT_TRUE(eventually([&] { return s.manager.inFlight() == 1; })) << "the dead one's";
+}
+
+TEST(CudaStreams, AShutGateHoldsTheDefaultStreamsByEachOfTheirNames) {
+  Scene s;
+  for (const char* launch : {"sleep null 100", "sleep legacy 100", "sleep own 100", "own 100"}) {
+    s.manager.setGate(0);
+    s.guest.send(launch);
+    ASSERT_TRUE(eventually([&] { return s.manager.waiting() == 1; })) << launch;
+    EXPECT_FALSE(s.guest.answered()) << launch;
+    s.manager.setGate(QGPU_GATE_OPEN);
+    EXPECT_EQ(s.guest.answer(), "0") << launch;
+  }
+  EXPECT_EQ(s.guest.ask("ctxsync"), "0");
+  EXPECT_TRUE(settles(s.manager));
+}
+
 // HAZARDS 3: what runs may wait for these.
 TEST(CudaStreams, StreamMemoryOperationsAreNeverHeld) {
   Scene s;
@@ -294,6 +329,23 @@ TEST(CudaStreams, AContendedWindowHoldsWhatIsUnknownAndLearnsIt) {
   EXPECT_EQ(s.manager.slot(0).window_used_ns, 0u);
   EXPECT_GE(most, 2u) << "known kernels share the window";
   EXPECT_LE(most, 12u) << "20 ms hold ten kernels of 2 ms";
+}
+
+// Until the manager has seen the death, the window has what the dead one had in it.
+TEST(CudaStreams, AWindowThatADeadProcessFilledIsPassedAllTheSame) {
+  FakeManager::Options options = cudaTask();
+  options.windowNs = 1'000'000;
+  Scene s(options);
+  s.manager.setGate(QGPU_GATE_OPEN | QGPU_GATE_CONTENDED);
+  CudaTenant other(s.manager);
+  ASSERT_EQ(other.ask("init"), "0") << other.errors();
+  ASSERT_EQ(other.ask("stream a"), "0");
+  EXPECT_EQ(other.ask("waitvalue a"), "0");
+  EXPECT_EQ(other.ask("add a"), "0");
+  ASSERT_GT(s.manager.slot(1).window_used_ns, options.windowNs) << "what is unknown fills it";
+  other.kill();
+  EXPECT_EQ(s.guest.ask("sleep a 100"), "0");
+  EXPECT_EQ(s.guest.ask("sync a"), "0");
 }
 
 // A green context may be current to one thread only.
