@@ -744,6 +744,17 @@ TEST(Installer, WarnsOfASecondDevicePluginAndOfNoCard) {
   EXPECT_FALSE(has(result.output, "no /dev/nvidia*")) << result.output;
 }
 
+TEST(Installer, FindsTheDriverOfAHostWithoutGlibcOfItsOwn) {
+  const Node node;
+  node.root().write("usr/local/glibc/usr/lib/libcuda.so.580.105.08", "cuda");
+  fs::create_symlink("libcuda.so.580.105.08", node.root() / "usr/local/glibc/usr/lib/libcuda.so.1");
+  node.root().write("usr/local/bin/nvidia-smi", "tool");
+  ASSERT_EQ(node.install().status, 0);
+  const std::string copies = "var/lib/qgpu/kubelet/driver/";
+  EXPECT_EQ(readText(node.root() / (copies + "libcuda.so.1")), "cuda");
+  EXPECT_EQ(readText(node.root() / (copies + "nvidia-smi")), "tool");
+}
+
 TEST(Installer, CopiesTheNodesDriverAndFollowsItsUpgrade) {
   const Node node;
   const std::string copies = "var/lib/qgpu/kubelet/driver/";
