@@ -5,6 +5,8 @@
 #include <grpcpp/grpcpp.h>
 #include <map>
 #include <memory>
+#include <type_traits>
+#include <utility>
 
 #include "services/kubernetes/device_plugin/protos/device_plugin.grpc.pb.h"
 #include "services/kubernetes/device_plugin/protos/pod_resources_v1.grpc.pb.h"
@@ -83,8 +85,10 @@ namespace {
 template <typename Service, typename Request, typename Reply>
 struct Call final : KubeletCall {
   using Done = kj::Function<void(const grpc::Status&, const Reply&)>;
-  using Method = void (Service::Stub::async::*)(grpc::ClientContext*, const Request*, Reply*,
-                                                std::function<void(grpc::Status)>);
+  // `async` is a class and a function there, and clang takes the name for the latter.
+  using Async = std::remove_pointer_t<decltype(std::declval<typename Service::Stub&>().async())>;
+  using Method = void (Async::*)(grpc::ClientContext*, const Request*, Reply*,
+                                 std::function<void(grpc::Status)>);
   std::unique_ptr<typename Service::Stub> stub;
   Request request;
   Reply reply;
