@@ -25,7 +25,8 @@ import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
 RECORDED = HERE.parent / "unit/services/kubernetes/client/recorded"
-ANY = {"uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "continue", "time"}
+ANY = {"uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "lastTransitionTime",
+       "continue", "time"}
 UID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -41,7 +42,7 @@ def filled(text, kept):
 
 
 def steady(value):
-    """What is the same in each run."""
+    """What is the same in each run; kube_recorded_test has the same patterns."""
     if isinstance(value, dict):
         return {
             key: "*" if key in ANY and inner else steady(inner)
@@ -75,6 +76,7 @@ class Cluster:
     TOKENS = {"admin": "a-token", "nobody": "n-token", "stranger": "s-token"}
 
     def __init__(self, apiserver, etcd, folder):
+        self.programs = []
         self.port, client, peer = free_port(), free_port(), free_port()
         self.etcd = f"http://127.0.0.1:{client}"
         other = f"http://127.0.0.1:{peer}"
@@ -99,10 +101,12 @@ class Cluster:
         self.server = self.started(self.command)
 
     def started(self, command):
-        return subprocess.Popen(command, stdout=self.log, stderr=self.log)
+        program = subprocess.Popen(command, stdout=self.log, stderr=self.log)
+        self.programs.append(program)
+        return program
 
     def end(self):
-        for program in (self.server, self.store):
+        for program in self.programs:
             program.kill()
             program.wait()
 
@@ -120,13 +124,15 @@ class Cluster:
 
     def ready(self):
         for _ in range(600):
+            if self.server.poll() is not None:
+                break
             try:
                 if self.send("GET", "/readyz")[0] == 200:
                     return
             except OSError:
                 pass
             time.sleep(0.2)
-        raise SystemExit("record_api.py: the API server is not ready after 120 s")
+        raise SystemExit("record_api.py: the API server ended, or is not ready after 120 s")
 
     def forget(self):
         """Compacts its etcd and starts anew: what is older can't be listed or watched any more."""

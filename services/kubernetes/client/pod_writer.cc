@@ -115,7 +115,8 @@ kj::Promise<Status> PodWriter::lookAgain(PodRef pod, std::string node, Error ref
   return seen.then([pod = std::move(pod), node = std::move(node),
                     refused = std::move(refused)](ApiAnswer answer) -> Status {
     if (answer.fault == ApiFault::NotFound) return answer.error();
-    if (!answer.ok()) return fail(ErrorCode::Unavailable, answer.message);
+    const bool known = refused.code == ErrorCode::InvalidArgument;  // whatever the pod is now
+    if (!answer.ok()) return known ? refused : fail(ErrorCode::Unavailable, answer.message);
     const PodNow now = readPodNow(answer.body);
     if (now.uid != pod.uid) {
       return fail(ErrorCode::NotFound, "pod " + pod.nameSpace + "/" + pod.name +

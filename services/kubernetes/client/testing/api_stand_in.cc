@@ -33,7 +33,8 @@ std::string groupVersion(const ApiPath& path) {
   return group.empty() ? path.version : group + "/" + path.version;
 }
 
-// An object by itself says what it is; those of a list do not.
+// An object by itself says what it is; those of a list do not. `object` is one of objects_: never
+// empty.
 std::string withItsKind(const ApiPath& path, const std::string& object) {
   return R"({"kind":")" + std::string(path.collection->kind) + R"(","apiVersion":")" +
          groupVersion(path) + R"(",)" + object.substr(1);
@@ -62,10 +63,22 @@ std::string otherKind(const ApiPath& path, const Json& object) {
          version + ")";
 }
 
+std::string cannotBeDone(const ApiPath& path, const std::string& what) {
+  return "Operation cannot be fulfilled on " + what + " \"" + path.name + "\": ";
+}
+// Of a UID that is not the object's.
+std::string otherUid(const ApiPath& path, const Json& wanted, const Json& before) {
+  return cannotBeDone(path, path.resource()) +
+         "StorageError: invalid object, Code: 4, Key: /registry/" + path.collection->name + "/" +
+         path.key() +
+         ", ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: " +
+         wanted.get<std::string>() +
+         ", UID in object meta: " + before["metadata"]["uid"].get<std::string>();
+}
 std::string isModified(const ApiPath& path) {
-  return "Operation cannot be fulfilled on " + path.resource() + " \"" + path.name +
-         "\": the object has been modified; please apply your changes to the latest version and "
-         "try again";
+  return cannotBeDone(path, path.resource()) +
+         "the object has been modified; please apply your changes to the latest version and try "
+         "again";
 }
 
 // What a write by this path does not change: all but the status has one path, the status another,
@@ -384,14 +397,7 @@ ApiStandIn::Reply ApiStandIn::answer(kj::HttpMethod method, const ApiPath& path,
     return refuse(404, "NotFound", path.resource() + " \"" + path.name + "\" not found");
   }
   if (method == kj::HttpMethod::GET) return {200, withItsKind(path, found->second.text), ""};
-  if (method == kj::HttpMethod::DELETE) {
-    // What becomes of pods and devices is told by the object, of others that it is gone.
-    const bool told =
-        collection == "pods" || std::string(path.collection->group) == "resource.k8s.io";
-    std::string last = told ? withItsKind(path, found->second.text) : success().dump();
-    remove(collection, path.nameSpace, path.name);
-    return {200, std::move(last), ""};
-  }
+  if (method == kj::HttpMethod::DELETE) return end(path);
   Json said = Json::parse(body, nullptr, false);
   if (said.is_discarded()) return refuse(400, "BadRequest", "the body is no JSON");
   if (method == kj::HttpMethod::PATCH) return patch(path, type, said);
@@ -455,6 +461,7 @@ ApiStandIn::Reply ApiStandIn::create(const ApiPath& path, Json object) {
   meta["uid"] = uid;
   meta["creationTimestamp"] = "2026-01-01T00:00:00Z";
   if (collection == "pods") object["status"] = {{"phase", "Pending"}};
+  if (collection == "namespaces") meta["labels"]["kubernetes.io/metadata.name"] = meta["name"];
   put(collection, object);
   return {201, whole(path, meta["name"]), ""};
 }
@@ -463,20 +470,35 @@ std::string ApiStandIn::whole(const ApiPath& path, const std::string& name) cons
   return withItsKind(path, objects_.at(path.collection->name).at(path.nameSpace + "/" + name).text);
 }
 
+// What becomes of pods and devices is told by the object, of others that it is gone. A pod that is
+// on a node stays until its kubelet takes it away.
+ApiStandIn::Reply ApiStandIn::end(const ApiPath& path) {
+  const std::string collection = path.collection->name;
+  Json object = find(collection, path.nameSpace, path.name);
+  const bool stays = collection == "pods" && object["spec"].contains("nodeName");
+  if (stays) {
+    object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z";
+    put(collection, object);
+  }
+  const bool told =
+      collection == "pods" || std::string(path.collection->group) == "resource.k8s.io";
+  std::string last = told ? whole(path, path.name) : success().dump();
+  if (!stays) remove(collection, path.nameSpace, path.name);
+  return {200, std::move(last), ""};
+}
+
 ApiStandIn::Reply ApiStandIn::evict(const ApiPath& path, const Json& eviction) {
   Json pod = find("pods", path.nameSpace, path.name);
   const Json wanted = eviction.value("/deleteOptions/preconditions/uid"_json_pointer, Json());
   if (!wanted.is_null() && wanted != pod["metadata"]["uid"]) {
     return refuse(409, "Conflict",
-                  "Operation cannot be fulfilled on Pod \"" + path.name +
-                      "\": the UID in the precondition (" + wanted.get<std::string>() +
-                      ") does not match the UID in record (" +
+                  cannotBeDone(path, "Pod") + "the UID in the precondition (" +
+                      wanted.get<std::string>() + ") does not match the UID in record (" +
                       pod["metadata"]["uid"].get<std::string>() +
                       "). The object might have been deleted and then recreated");
   }
   ++evictions_;
-  pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z";
-  put("pods", pod);
+  end(path);
   return {201, created().dump(), ""};
 }
 
@@ -484,20 +506,18 @@ ApiStandIn::Reply ApiStandIn::bind(const ApiPath& path, const Json& binding) {
   Json pod = find("pods", path.nameSpace, path.name);
   const Json meta = binding.value("metadata", Json::object());
   if (meta.contains("uid") && meta["uid"] != pod["metadata"]["uid"]) {
+    return refuse(409, "Conflict", otherUid(path, meta["uid"], pod));
+  }
+  if (pod["metadata"].contains("deletionTimestamp")) {
     return refuse(409, "Conflict",
-                  "Operation cannot be fulfilled on pods \"" + path.name +
-                      "\": StorageError: invalid object, Code: 4, Key: /registry/pods/" +
-                      path.key() +
-                      ", ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in "
-                      "precondition: " +
-                      meta["uid"].get<std::string>() +
-                      ", UID in object meta: " + pod["metadata"]["uid"].get<std::string>());
+                  cannotBeDone(path, "pods/binding") + "pod " + path.name +
+                      " is being deleted, cannot be assigned to a host");
   }
   const Json& target = binding.at("target").at("name");
   if (pod["spec"].contains("nodeName")) {
     return refuse(409, "Conflict",
-                  "Operation cannot be fulfilled on pods/binding \"" + path.name + "\": pod " +
-                      path.name + " is already assigned to node \"" +
+                  cannotBeDone(path, "pods/binding") + "pod " + path.name +
+                      " is already assigned to node \"" +
                       pod["spec"]["nodeName"].get<std::string>() + "\"");
   }
   pod["spec"]["nodeName"] = target;
@@ -511,7 +531,12 @@ ApiStandIn::Reply ApiStandIn::patch(const ApiPath& path, const std::string& type
   Json object = find(collection, path.nameSpace, path.name);
   const Json before = object;
   if (type == "application/json-patch+json") {
-    object = object.patch(change);
+    try {
+      object = object.patch(change);
+    } catch (const Json::exception&) {  // a test that does not hold
+      return refuse(422, "Invalid",
+                    "the server rejected our request due to an error in our request");
+    }
   } else if (type == "application/merge-patch+json" ||
              type == "application/strategic-merge-patch+json") {
     object.merge_patch(change);
@@ -536,9 +561,19 @@ ApiStandIn::Reply ApiStandIn::patch(const ApiPath& path, const std::string& type
 ApiStandIn::Reply ApiStandIn::replace(const ApiPath& path, Json object) {
   const std::string collection = path.collection->name;
   const Json before = find(collection, path.nameSpace, path.name);
-  const std::string wanted = object["metadata"].value("resourceVersion", "");
+  const Json& meta = object["metadata"];
+  const std::string wanted = meta.value("resourceVersion", "");
+  if (wanted.empty() && path.collection->name == std::string("leases")) {
+    return refuse(422, "Invalid",
+                  path.resource() + " \"" + path.name +
+                      "\" is invalid: metadata.resourceVersion: Invalid value: 0: must be "
+                      "specified for an update");
+  }
   if (!wanted.empty() && wanted != before["metadata"]["resourceVersion"]) {
     return refuse(409, "Conflict", isModified(path));
+  }
+  if (meta.contains("uid") && meta["uid"] != before["metadata"]["uid"]) {
+    return refuse(409, "Conflict", otherUid(path, meta["uid"], before));
   }
   for (const char* key : {"uid", "creationTimestamp"}) {
     if (before["metadata"].contains(key)) object["metadata"][key] = before["metadata"][key];

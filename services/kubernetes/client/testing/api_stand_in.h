@@ -3,8 +3,8 @@
 // lists in pages, watches with history, bookmarks and 410, field selectors, patches, conflicts, a
 // status that is written apart, Bindings, evictions, events and leases. It knows nodes, pods,
 // namespaces, events, leases, secrets, claims, their templates, slices and webhook configurations
-// only, in their groups and versions (api_paths.h), and checks no fields of theirs. What it says is
-// what a real one said (kube_recorded_test). With roles
+// only, in their groups and versions (api_paths.h), and checks no fields of theirs. What
+// kube_recorded_test asks it answers as a real one did. With roles
 // (api_roles.h) it does for an account what they grant, and nothing else. It can be cut off, come
 // back on its port, refuse what is asked next, and forget its history.
 
@@ -124,6 +124,7 @@ class ApiStandIn final : private kj::HttpService, private kj::TaskSet::ErrorHand
   Reply create(const ApiPath& path, Json object);
   Reply bind(const ApiPath& path, const Json& binding);
   Reply evict(const ApiPath& path, const Json& eviction);
+  Reply end(const ApiPath& path);
   Reply patch(const ApiPath& path, const std::string& type, const Json& change);
   Reply replace(const ApiPath& path, Json object);
   static Reply refuse(unsigned status, const std::string& reason, const std::string& message);

@@ -25,10 +25,29 @@ Json read(const std::string& name) {
 // of an object.
 bool isWanted(const std::string& key, const Json& value) {
   if (key == "status" && value.is_object()) return false;
-  static const std::set<std::string> wanted = {
-      "kind",     "apiVersion", "metadata", "name", "namespace", "uid",  "resourceVersion",
-      "status",   "reason",     "message",  "code", "items",     "type", "object",
-      "nodeName", "phase"};
+  if (key == "spec" && (value.contains("taints") || value.contains("finalizers"))) return false;
+  static const std::set<std::string> wanted = {"kind",
+                                               "apiVersion",
+                                               "metadata",
+                                               "name",
+                                               "namespace",
+                                               "uid",
+                                               "resourceVersion",
+                                               "status",
+                                               "reason",
+                                               "message",
+                                               "code",
+                                               "items",
+                                               "type",
+                                               "object",
+                                               "nodeName",
+                                               "phase",
+                                               "spec",
+                                               "annotations",
+                                               "labels",
+                                               "data",
+                                               "holderIdentity",
+                                               "deletionTimestamp"};
   return wanted.contains(key);
 }
 
@@ -105,11 +124,12 @@ struct KubeRecorded : KubeFixture {
     if (!body.empty()) wait(asked.body->write(body.data(), body.size()));
     asked.body = nullptr;
     auto response = wait(kj::mv(asked.response));
+    server->endWatches();  // which have told all that there is
     const kj::String text = wait(response.body->readAllText());
     return {response.statusCode, std::string(text.begin(), text.size())};
   }
 
-  // Versions and UIDs are others in each run.
+  // Versions and UIDs are others in each run; record_api.py has the same patterns.
   static Json steady(const Json& said) {
     static const std::regex uid("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}");
     static const std::regex old(R"(too old resource version: \d+ \(\d+\))");
@@ -152,7 +172,7 @@ TEST_F(KubeRecorded, TheStandInAnswersAsAServerDid) {
     ASSERT_EQ(one.at("name"), recorded.at("name"));
     SCOPED_TRACE(one.at("name").get<std::string>());
     if (one.value("before", "") == "forget") server->forget();
-    if (one.contains("account")) server->roles = roles();
+    server->roles = one.contains("account") ? std::optional(roles()) : std::nullopt;
     const Answer answer = ask(one);
     EXPECT_EQ(answer.status, recorded.at("status").get<unsigned>()) << answer.text;
     Json said;
@@ -164,7 +184,6 @@ TEST_F(KubeRecorded, TheStandInAnswersAsAServerDid) {
       said = Json::parse(answer.text, nullptr, false);
     }
     if (one.contains("as")) kept[one["as"].get<std::string>()] = said;
-    if (recorded.at("said").is_string()) continue;  // no object at all
     std::string differs;
     compare(recorded.at("said"), steady(said), "", differs);
     EXPECT_EQ(differs, "");
