@@ -206,7 +206,7 @@ std::string describe(const CardRoom& card, const CardAsk& ask, Reason reason) {
     case Reason::SlotsFull:
       return std::to_string(card.tasks) + " tasks of at most " + std::to_string(card.tasksMax);
     case Reason::MemShort:
-      return sizeText(card.mem - card.memBound) + " free of " + sizeText(card.mem);
+      return sizeText(card.memFree()) + " free of " + sizeText(card.mem);
     case Reason::CoreShort:
     case Reason::GreedyShort:
       return percentText(poolFree(card, ask.taskClass)) + " percent free";

@@ -6,6 +6,7 @@
 // Units: memory in bytes, given out in steps of kMemoryStep; shares in permille of one card, CPU in
 // thousandths of a core.
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <string>
@@ -90,6 +91,8 @@ struct CardRoom {
   bool healthy = true;
 
   bool operator==(const CardRoom&) const = default;
+  // None, where a card came back smaller than what is bound on it, which stays.
+  Bytes memFree() const { return std::max(mem - memBound, Bytes(0)); }
   Tenancy tenancy() const {
     if (tasks == 0) return Tenancy::Free;
     return online + offline > 0 ? Tenancy::Hybrid : Tenancy::Ordinary;

@@ -149,7 +149,7 @@ std::size_t Ledger::best(const CardAsk& ask, const std::vector<std::size_t>& fit
   using Rank = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::size_t>;
   const auto rank = [&](std::size_t i) -> Rank {
     const CardRoom& room = cards_[i].room;
-    const std::int64_t memFree = mulDiv((room.mem - room.memBound).value, 1000, room.mem.value);
+    const std::int64_t memFree = mulDiv(room.memFree().value, 1000, room.mem.value);
     if (ask.taskClass == TaskClass::Online) {  // spread, away from offline tasks
       return {room.offline != 0 ? 1 : 0, room.tasks, -memFree, i};
     }
@@ -174,7 +174,7 @@ Error Ledger::refuse(const LedgerAsk& ask, const std::vector<std::size_t>& among
     const Reason reason = fitOf(room, each);
     ++count[static_cast<std::size_t>(reason)];
     possible += isHopeless(reason) ? 0 : 1;
-    if (reason == Reason::MemShort) mostMem = std::max(mostMem, room.mem - room.memBound);
+    if (reason == Reason::MemShort) mostMem = std::max(mostMem, room.memFree());
     if (reason == Reason::CoreShort || reason == Reason::GreedyShort) {
       mostShare = std::max(mostShare, poolFree(room, each.taskClass));
     }

@@ -37,7 +37,7 @@ bool keepsOff(const CardRoom& card, TaskClass taskClass) {
 }
 
 std::int64_t memFreePermille(const CardRoom& card) {
-  return card.mem.value == 0 ? 0 : mulDiv((card.mem - card.memBound).value, 1000, card.mem.value);
+  return card.mem.value == 0 ? 0 : mulDiv(card.memFree().value, 1000, card.mem.value);
 }
 
 // What is free of memory and share together, 0 to 2000.

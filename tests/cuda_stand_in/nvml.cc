@@ -10,7 +10,8 @@
 //   !count|N  nvmlDeviceGetCount answers N, and so does the search for a card by its UUID
 //   !hang|1   questions about cards are never answered
 //   !die|1    they end the process
-// A line "!reserved|BYTES" says what the driver keeps of each card for itself.
+// A line "!reserved|BYTES" says what the driver keeps of each card for itself; "!reserved|?" is a
+// driver that does not tell.
 // A line "!links|0>1 1>0 2>s" says which NVLinks are up, by the cards' places: of each card to
 // another one or to the switch s. Card N is plugged in at 0000:(30 + N in hex):00.0.
 // Errors of "?" are a question about them that fails. A card that was lost or not there once stays
@@ -351,6 +352,7 @@ QGPU_NVML nvmlDeviceGetMemoryInfo_v2(Device device, qgpu::nvidia::cuda::NvmlMemo
   const int rc = look(device, card);
   if (rc != kSuccess) return rc;
   const std::uint64_t used = usedOf(card);
+  if (unkind("reserved") == "?") return kNotSupported;
   constexpr unsigned kSecond = 40 | 2u << 24;  // bytes of the structure, and its version
   if (out->version != kSecond) return kArgumentVersionMismatch;
   const std::uint64_t kept = reserved();

@@ -52,10 +52,10 @@ const char* Nvml::resolveAll() {
   resolve("nvmlDeviceGetNvLinkState", linkState_);
   resolve("nvmlDeviceGetNvLinkRemotePciInfo_v2", linkTo_);
   resolve("nvmlEventSetCreate", makeEvents_);
-  resolve("nvmlDeviceGetMemoryInfo_v2", memory2_);
   resolve("nvmlEventSetFree", freeEvents_);
   resolve("nvmlDeviceRegisterEvents", register_);
   if (!resolve("nvmlEventSetWait_v2", wait_)) resolve("nvmlEventSetWait", wait_);
+  resolve("nvmlDeviceGetMemoryInfo_v2", memory2_);
   const char* missing = nullptr;
   const auto need = [&](const char* name, auto& out) {
     if (!resolve(name, out)) missing = name;
@@ -139,7 +139,8 @@ std::string Nvml::name(cuda::NvmlDevice device) const {
 std::uint64_t Nvml::bytes(cuda::NvmlDevice device) const {
   cuda::NvmlMemory2 parts{};
   parts.version = sizeof parts | 2u << 24;
-  if (memory2_ != nullptr && memory2_(device, &parts) == kSuccess) {
+  const bool told = memory2_ != nullptr && memory2_(device, &parts) == kSuccess;
+  if (told && parts.reserved < parts.total) {
     return parts.total - parts.reserved;
   }
   cuda::NvmlMemory memory{};

@@ -302,6 +302,26 @@ TEST(NodeRestart, GivesUpATaskWhoseCardIsGoneAndKeepsTheOthers) {
   EXPECT_NE(killed(next).front(), kept);
 }
 
+// A driver's next version may keep more of a card for itself.
+TEST(NodeRestart, ACardThatIsSmallerThanWhatIsBoundKeepsItAndTakesNoMore) {
+  World world;
+  world.start();
+  const std::uint64_t first = world.bound(World::spec(Ordinary, 5, 10, "sim-0"));
+  const std::uint64_t second = world.bound(World::spec(Ordinary, 3, 10, "sim-0"));
+  const std::uint64_t whole = world.bound(World::spec(Ordinary, 0, 100, "sim-1"));
+  WorldOptions options = restarted(world);
+  options.gib = 7;
+  World next(options);
+  next.start();
+  for (const std::uint64_t task : {first, second, whole}) {
+    EXPECT_NE(next.node->ledger().placement(TaskId{task}), nullptr) << task;
+  }
+  const std::uint64_t more = next.ask(World::bind(World::spec(Ordinary, 1, 10, "sim-0")));
+  EXPECT_EQ(next.code(more), "no-room");
+  EXPECT_NE(next.message(more).find(" 0 GiB free of 7 GiB"), std::string::npos)
+      << next.message(more);
+}
+
 // --- P9: a manager that ended a task was killed before its processes were ---
 
 TEST(NodeRestart, P9_EndsWhatOutlivedItsTask) {

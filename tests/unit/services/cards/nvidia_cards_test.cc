@@ -83,13 +83,18 @@ TEST(NvidiaCards, WhichAreNearEachOtherIsAskedOfNvmlAndOfTheKernel) {
 // Else the last of those who share a card runs out of memory below its quota.
 TEST(NvidiaCards, WhatTheDriverKeepsForItselfIsNobodys) {
   Machine machine;
-  machine.write({t4(kFirst)});
-  const auto whole = find("nvidia");
   machine.write({"!reserved|471859200", t4(kFirst)});  // 450 MiB
   const auto found = find("nvidia");
-  ASSERT_TRUE(whole.ok() && found.ok());
+  ASSERT_TRUE(found.ok());
   ASSERT_EQ(found->cards.size(), 1u);
-  EXPECT_EQ(whole->cards[0].mem.value - found->cards[0].mem.value, 471859200);
+  EXPECT_EQ(found->cards[0].mem.value, 15843721216 - 471859200);
+  for (const char* odd : {"?", "15843721216", "99999999999"}) {
+    machine.write({std::string("!reserved|") + odd, t4(kFirst)});
+    const auto all = find("nvidia");
+    ASSERT_TRUE(all.ok());
+    ASSERT_EQ(all->cards.size(), 1u) << odd;
+    EXPECT_EQ(all->cards[0].mem.value, 15843721216) << odd;
+  }
 }
 
 TEST(NvidiaCards, AutoTakesThemBeforeOpencl) {
