@@ -45,8 +45,6 @@ bool askFifo() {
   return sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &param) == 0;
 }
 
-// With CAP_SYS_NICE and refused all the same: CONFIG_RT_GROUP_SCHED gives each cgroup real-time of
-// its own, which is none at first.
 bool maySetPriorities() {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
@@ -78,7 +76,10 @@ Realtime askRealtime(const char* limit) {
   } else if (askFifo()) {
     return {"fifo", ""};
   } else if (maySetPriorities()) {
-    realtime.why = "this cgroup may run nothing by SCHED_FIFO: its cpu.rt_runtime_us is 0";
+    // CONFIG_RT_GROUP_SCHED gives each cgroup of v1 real-time of its own, which is none at first.
+    realtime.why =
+        "SCHED_FIFO is refused in spite of CAP_SYS_NICE: a cgroup of v1 needs cpu.rt_runtime_us, a "
+        "service RestrictRealtime=no";
   } else {
     realtime.why = "SCHED_FIFO is not permitted; root or CAP_SYS_NICE gives it";
   }

@@ -44,7 +44,7 @@ std::string realtimeText(const std::string& got) {
   if (got == "fifo") return "real-time priority (SCHED_FIFO)";
   if (got == "slice") return "no real-time priority, but short slices (sched_setattr)";
   if (got == "nice") return "no real-time priority, only a better nice value";
-  return "no real-time priority (" + got + "); root or CAP_SYS_NICE gives it";
+  return "no real-time priority (" + got + ")";
 }
 
 // Whose card this is and what the manager's card loop was allowed to have.

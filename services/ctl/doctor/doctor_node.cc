@@ -29,10 +29,9 @@ void checkRealtime(DoctorContext& context, Value status) {
   context.finding(
       "realtime", "the card loop has no real-time priority: " + told,
       std::string(says("sched_rt_runtime_us") ? "sysctl -w kernel.sched_rt_runtime_us=950000; then "
-                  : says("cpu.rt_runtime_us")
-                      ? "give cpu.rt_runtime_us to its cgroup and those above, as "
-                        "cgroups v1 with CONFIG_RT_GROUP_SCHED want it, or use "
-                        "cgroups v2; then "
+                  : says("in spite of")
+                      ? "give its cgroup and those above cpu.rt_runtime_us, or take "
+                        "RestrictRealtime from its unit; then "
                       : "run it by its unit, which has CAP_SYS_NICE; then ") +
           "systemctl restart qgpu-manager");
 }

@@ -152,6 +152,12 @@ struct Doctor : ::testing::Test {
     }
     return "";
   }
+  std::string fixOf(const std::string& code) const {
+    for (const Finding& finding : examine(options, "1.0").findings) {
+      if (finding.code == code) return finding.fix;
+    }
+    return "";
+  }
   // A kube-scheduler of kubeadm with this flag, and its configuration on the host.
   void writeScheduler(const std::string& minor, const std::string& flag,
                       const std::string& config) const {
@@ -395,6 +401,20 @@ TEST_F(DoctorOfNode, SaysHowRealTimeStorageAndClusterStand) {
        R"("storage":"disk I/O error","cluster":"no scheduler: refused")");
   EXPECT_EQ(codes(), "realtime storage-failed cluster-away");
 }
+
+struct DoctorOfRealtime : DoctorOfNode,
+                          ::testing::WithParamInterface<std::pair<const char*, const char*>> {};
+
+TEST_P(DoctorOfRealtime, SaysWhatGivesItWhereItWasRefused) {
+  const auto [told, remedy] = GetParam();
+  node(std::string(R"(,"realtime":"nice: )") + told + R"(","storage":"ok")");
+  EXPECT_NE(fixOf("realtime").find(remedy), std::string::npos) << fixOf("realtime");
+}
+INSTANTIATE_TEST_SUITE_P(
+    Reasons, DoctorOfRealtime,
+    ::testing::Values(std::pair("SCHED_FIFO is not permitted", "has CAP_SYS_NICE"),
+                      std::pair("kernel.sched_rt_runtime_us is -1", "sysctl -w"),
+                      std::pair("refused in spite of CAP_SYS_NICE", "cpu.rt_runtime_us")));
 
 TEST_F(DoctorOfNode, SaysWhatOfThatIsWell) {
   node(R"(,"realtime":"fifo","storage":"ok","cluster":"joined: term 3")");
