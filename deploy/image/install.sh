@@ -56,11 +56,12 @@ kernel() {
 COPIES=/var/lib/qgpu/kubelet/driver
 DRIVER='libcuda.so.1 libnvidia-ml.so.1 libnvidia-ptxjitcompiler.so.1 libnvidia-nvvm.so.4
   libnvidia-gpucomp.so.* libnvidia-opencl.so.1 libcudadebugger.so.1 nvidia-smi'
-# Of a driver on the node itself, or in a container of NVIDIA's GPU operator. Those below usr/local
-# are of Talos.
+# Of a driver on the node itself, or in a container of NVIDIA's GPU operator.
 DRIVER_ROOTS='/ /run/nvidia/driver/'
-DRIVER_FOLDERS='usr/lib/x86_64-linux-gnu usr/lib/aarch64-linux-gnu usr/lib64 usr/lib usr/bin
-  usr/local/glibc/usr/lib usr/local/glibc/lib usr/local/bin'
+DRIVER_FOLDERS='usr/lib/x86_64-linux-gnu usr/lib/aarch64-linux-gnu usr/lib64 usr/lib usr/bin'
+# Talos has its driver beside a glibc that its own programs do not use.
+[ ! -d "$HOST/usr/local/glibc" ] ||
+  DRIVER_FOLDERS="$DRIVER_FOLDERS usr/local/glibc/usr/lib usr/local/glibc/lib usr/local/bin"
 
 # real_file ROOT PATH: a file by its path below that root, also where that is a link with a path
 # from there.

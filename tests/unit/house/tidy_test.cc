@@ -144,7 +144,6 @@ TEST(Tidy, WhatCodeCitesIsALinkTarget) {
   EXPECT_GT(citations, 500u);
 }
 
-// A name that is misspelt there would be a test that never runs, or one that does not run twice.
 TEST(Tidy, TestsThatAPageNamesAreThere) {
   const fs::path root = QGPU_SOURCE_ROOT;
   static const std::regex kTest(R"(TEST\w*\(\s*(\w+),\s*(\w+)\))");
@@ -164,8 +163,15 @@ TEST(Tidy, TestsThatAPageNamesAreThere) {
     EXPECT_TRUE(there.contains(test)) << "docs/internals/reported.md: no test " << test;
   }
   EXPECT_GT(named, 80u);
+  const std::string checks = readSource(root, root / "tests/kubernetes/checks.sh").text +
+                             readSource(root, root / "tests/kubernetes/several_nodes.sh").text;
+  static const std::regex kCheck(R"(`(check_[a-z_]+)`)");
+  for (std::sregex_iterator at(page.begin(), page.end(), kCheck), end; at != end; ++at) {
+    EXPECT_NE(checks.find("\n" + (*at)[1].str() + "() {"), std::string::npos) << (*at)[1];
+  }
 }
 
+// A name that is misspelt there would be a test that never runs, or one that does not run twice.
 TEST(Tidy, WhatIsSaidToJudgeByTimeIsATest) {
   const fs::path root = QGPU_SOURCE_ROOT;
   std::string lists, tests;
