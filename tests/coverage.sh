@@ -1,7 +1,8 @@
 #!/bin/sh
 # Which lines and branches of the product the unit tests run: one table with a row for each room,
 # the pure cores apart and file by file, then one JSON line. Fails below 85 % of all lines, below
-# 95 % of the pure cores' branches, when a test fails, and when a source is in no program at all.
+# 95 % of the pure cores' branches, and when a test fails. Sources that are in none of these
+# programs are named and do not count: only tests from end to end run them.
 #
 #   coverage.sh ROOT BUILD      BUILD: of the preset `coverage` (clang), with unit_tests built
 #
@@ -52,12 +53,11 @@ llvm-cov show "$@" -instr-profile="$build/unit.profdata" -show-branches=count \
   -show-instantiations=false -ignore-filename-regex='/testing/|services/demo/|runtime/codegen/' \
   "$root/actors" "$root/runtime" "$root/store" "$root/services" >"$build/coverage.txt"
 
-# A source that no program contains would be missing from the table instead of counting as unrun.
+# What the table does not show.
 for source in $(cd "$root" && find actors runtime store services -name '*.cc' |
     grep -Ev '/(testing|demo|codegen)/' | sort); do
   grep -qxF "$root/$source:" "$build/coverage.txt" && continue
   echo "coverage: $source is in none of the programs of the unit tests" >&2
-  bad=1
 done
 
 awk -v root="$root/" -v linesLeast="$lines_least" -v branchesLeast="$core_branches_least" '
