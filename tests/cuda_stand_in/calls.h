@@ -5,36 +5,36 @@
 #include "tests/cuda_stand_in/nvidia_cuda.h"
 
 // Functions without a hook, by the same form as the hooked ones.
-#define NVIDIA_CUDA_PLAIN(X)                                                               \
-  X(cuDriverGetVersion, cuDriverGetVersion, 2020, kLegacy, (int*))                         \
-  X(cuDeviceGet, cuDeviceGet, 2000, kLegacy, (Dev*, int))                                  \
-  X(cuDeviceGetCount, cuDeviceGetCount, 2000, kLegacy, (int*))                             \
-  X(cuDeviceGetAttribute, cuDeviceGetAttribute, 2000, kLegacy, (int*, int, Dev))           \
-  X(cuDeviceGetName, cuDeviceGetName, 2000, kLegacy, (char*, int, Dev))                    \
-  X(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, 4000, kLegacy, (int*, Dev, Dev))         \
+#define NVIDIA_CUDA_PLAIN(X)                                                                \
+  X(cuDriverGetVersion, cuDriverGetVersion, 2020, kLegacy, (int*))                          \
+  X(cuDeviceGet, cuDeviceGet, 2000, kLegacy, (Dev*, int))                                   \
+  X(cuDeviceGetCount, cuDeviceGetCount, 2000, kLegacy, (int*))                              \
+  X(cuDeviceGetAttribute, cuDeviceGetAttribute, 2000, kLegacy, (int*, int, Dev))            \
+  X(cuDeviceGetName, cuDeviceGetName, 2000, kLegacy, (char*, int, Dev))                     \
+  X(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, 4000, kLegacy, (int*, Dev, Dev))          \
   X(cuDeviceGetP2PAttribute, cuDeviceGetP2PAttribute, 8000, kLegacy, (int*, int, Dev, Dev)) \
-  X(cuModuleLoadData, cuModuleLoadData, 2000, kLegacy, (Mod*, const void*))                \
-  X(cuModuleGetFunction, cuModuleGetFunction, 2000, kLegacy, (Fn*, Mod, const char*))      \
-  X(cuStreamCreate, cuStreamCreate, 2000, kLegacy, (Str*, U))                              \
-  NVIDIA_STREAM_PAIR(X, cuStreamWaitEvent, cuStreamWaitEvent, 3020, (Str, Evt, U))         \
-  X(cuEventRecord_ptsz, cuEventRecord, 7000, kPerThread, (Evt, Str))                       \
-  X(cuStreamIsCapturing_ptsz, cuStreamIsCapturing, 10000, kPerThread, (Str, int*))         \
-  X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, kLegacy,              \
-    (Exec*, Graph, unsigned long long))                                                    \
-  X(cuGraphDestroy, cuGraphDestroy, 10000, kLegacy, (Graph))                               \
-  X(cuCtxAttach, cuCtxAttach, 2000, kLegacy, (Ctx*, U))                                    \
-  X(cuGreenCtxCreate, cuGreenCtxCreate, 12040, kLegacy, (Green*, void*, Dev, U))           \
-  X(cuGreenCtxStreamCreate, cuGreenCtxStreamCreate, 12040, kLegacy, (Str*, Green, U, int)) \
-  X(cuMemHostAlloc, cuMemHostAlloc, 2020, kLegacy, (void**, Size, U))                      \
-  X(cuMemFreeHost, cuMemFreeHost, 2000, kLegacy, (void*))                                  \
-  X(cuMemAddressReserve, cuMemAddressReserve, 10020, kLegacy,                              \
-    (Ptr*, Size, Size, Ptr, unsigned long long))                                           \
-  X(cuMemAddressFree, cuMemAddressFree, 10020, kLegacy, (Ptr, Size))                       \
-  X(cuMemSetAccess, cuMemSetAccess, 10020, kLegacy, (Ptr, Size, const MemAccess*, Size))   \
-  X(cuLaunchOfTomorrow, cuLaunchOfTomorrow, 13990, kLegacy, (Str))                         \
-  X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, kLegacy, (IpcMemory*, Ptr))                \
-  X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000, kLegacy, (Ptr*, IpcMemory, U))       \
-  X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, kLegacy, (Ptr))                        \
+  X(cuModuleLoadData, cuModuleLoadData, 2000, kLegacy, (Mod*, const void*))                 \
+  X(cuModuleGetFunction, cuModuleGetFunction, 2000, kLegacy, (Fn*, Mod, const char*))       \
+  X(cuStreamCreate, cuStreamCreate, 2000, kLegacy, (Str*, U))                               \
+  NVIDIA_STREAM_PAIR(X, cuStreamWaitEvent, cuStreamWaitEvent, 3020, (Str, Evt, U))          \
+  X(cuEventRecord_ptsz, cuEventRecord, 7000, kPerThread, (Evt, Str))                        \
+  X(cuStreamIsCapturing_ptsz, cuStreamIsCapturing, 10000, kPerThread, (Str, int*))          \
+  X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, kLegacy,               \
+    (Exec*, Graph, unsigned long long))                                                     \
+  X(cuGraphDestroy, cuGraphDestroy, 10000, kLegacy, (Graph))                                \
+  X(cuCtxAttach, cuCtxAttach, 2000, kLegacy, (Ctx*, U))                                     \
+  X(cuGreenCtxCreate, cuGreenCtxCreate, 12040, kLegacy, (Green*, void*, Dev, U))            \
+  X(cuGreenCtxStreamCreate, cuGreenCtxStreamCreate, 12040, kLegacy, (Str*, Green, U, int))  \
+  X(cuMemHostAlloc, cuMemHostAlloc, 2020, kLegacy, (void**, Size, U))                       \
+  X(cuMemFreeHost, cuMemFreeHost, 2000, kLegacy, (void*))                                   \
+  X(cuMemAddressReserve, cuMemAddressReserve, 10020, kLegacy,                               \
+    (Ptr*, Size, Size, Ptr, unsigned long long))                                            \
+  X(cuMemAddressFree, cuMemAddressFree, 10020, kLegacy, (Ptr, Size))                        \
+  X(cuMemSetAccess, cuMemSetAccess, 10020, kLegacy, (Ptr, Size, const MemAccess*, Size))    \
+  X(cuLaunchOfTomorrow, cuLaunchOfTomorrow, 13990, kLegacy, (Str))                          \
+  X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, kLegacy, (IpcMemory*, Ptr))                 \
+  X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000, kLegacy, (Ptr*, IpcMemory, U))        \
+  X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, kLegacy, (Ptr))                         \
   X(cuGetExportTable, cuGetExportTable, 3000, kLegacy, (const void**, const void*))
 
 namespace qgpu::stand_in {

@@ -39,9 +39,9 @@ class Nvml {
   // What programs can have of it: all but what the driver keeps for itself, where it tells that (it
   // does from 510 on). 0: it does not answer.
   std::uint64_t bytes(cuda::NvmlDevice device) const;
-  std::uint64_t used(cuda::NvmlDevice device) const;   // by everybody
-  int minor(cuda::NvmlDevice device) const;            // of its file in /dev; -1: it does not say
-  bool mig(cuda::NvmlDevice device) const;             // split into instances
+  std::uint64_t used(cuda::NvmlDevice device) const;  // by everybody
+  int minor(cuda::NvmlDevice device) const;           // of its file in /dev; -1: it does not say
+  bool mig(cuda::NvmlDevice device) const;            // split into instances
   // Where it is plugged in, as the kernel writes it: "0000:3b:00.0"; empty: it does not say.
   std::string bus(cuda::NvmlDevice device) const;
   // What its NVLinks that are up lead to, in the same words: cards, or switches.
