@@ -83,8 +83,8 @@ class Nvml {
   int (*byUuid_)(const char*, cuda::NvmlDevice*) = nullptr;
   Text uuid_ = nullptr, name_ = nullptr;
   int (*memory_)(cuda::NvmlDevice, cuda::NvmlMemory*) = nullptr;
-  int (*memory2_)(cuda::NvmlDevice, cuda::NvmlMemory2*) = nullptr;
   // Not in every driver:
+  int (*memory2_)(cuda::NvmlDevice, cuda::NvmlMemory2*) = nullptr;
   const char* (*errorText_)(int) = nullptr;
   int (*version_)(char*, unsigned) = nullptr;
   int (*minor_)(cuda::NvmlDevice, unsigned*) = nullptr;

@@ -18,6 +18,16 @@ namespace {
 
 constexpr Nanos kNodeAskLimit = seconds(3);
 
+std::string realtimeRemedy(const std::string& told) {
+  const auto says = [&](const char* text) { return told.find(text) != std::string::npos; };
+  if (says("sched_rt_runtime_us")) return "sysctl -w kernel.sched_rt_runtime_us=950000";
+  if (says("in spite of")) {
+    return "give its cgroup and those above cpu.rt_runtime_us, or take RestrictRealtime from its "
+           "unit";
+  }
+  return "run it by its unit, which has CAP_SYS_NICE";
+}
+
 void checkRealtime(DoctorContext& context, Value status) {
   const std::string told = textOf(status, "realtime");
   if (told.empty()) return;
@@ -25,15 +35,8 @@ void checkRealtime(DoctorContext& context, Value status) {
   if (told == "none") {
     return context.well("the card loop has no real-time priority: --realtime=off");
   }
-  const auto says = [&](const char* text) { return told.find(text) != std::string::npos; };
-  context.finding(
-      "realtime", "the card loop has no real-time priority: " + told,
-      std::string(says("sched_rt_runtime_us") ? "sysctl -w kernel.sched_rt_runtime_us=950000; then "
-                  : says("in spite of")
-                      ? "give its cgroup and those above cpu.rt_runtime_us, or take "
-                        "RestrictRealtime from its unit; then "
-                      : "run it by its unit, which has CAP_SYS_NICE; then ") +
-          "systemctl restart qgpu-manager");
+  context.finding("realtime", "the card loop has no real-time priority: " + told,
+                  realtimeRemedy(told) + "; then systemctl restart qgpu-manager");
 }
 
 void checkStanding(DoctorContext& context, Value status) {

@@ -563,7 +563,7 @@ ApiStandIn::Reply ApiStandIn::replace(const ApiPath& path, Json object) {
   const Json before = find(collection, path.nameSpace, path.name);
   const Json& meta = object["metadata"];
   const std::string wanted = meta.value("resourceVersion", "");
-  if (wanted.empty() && path.collection->name == std::string("leases")) {
+  if (wanted.empty() && collection == "leases") {
     return refuse(422, "Invalid",
                   path.resource() + " \"" + path.name +
                       "\" is invalid: metadata.resourceVersion: Invalid value: 0: must be "

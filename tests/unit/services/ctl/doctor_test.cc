@@ -146,15 +146,11 @@ struct Doctor : ::testing::Test {
     }
     return out;
   }
-  std::string whatOf(const std::string& code) const {
+  std::string whatOf(const std::string& code) const { return partOf(code, &Finding::what); }
+  std::string fixOf(const std::string& code) const { return partOf(code, &Finding::fix); }
+  std::string partOf(const std::string& code, std::string Finding::*part) const {
     for (const Finding& finding : examine(options, "1.0").findings) {
-      if (finding.code == code) return finding.what;
-    }
-    return "";
-  }
-  std::string fixOf(const std::string& code) const {
-    for (const Finding& finding : examine(options, "1.0").findings) {
-      if (finding.code == code) return finding.fix;
+      if (finding.code == code) return finding.*part;
     }
     return "";
   }

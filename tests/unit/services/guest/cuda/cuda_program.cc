@@ -250,24 +250,25 @@ std::string onStreams(const std::string& verb, std::istringstream& in) {
 
 // --- memory ---
 
+Result reserve(Ptr* at, Size bytes) {
+  using Reserve = Result (*)(Ptr*, Size, Size, Ptr, unsigned long long);
+  return plain<Reserve>("cuMemAddressReserve")(at, bytes, 0, 0, 0);
+}
+
 Result reserveAndMap(Program::Memory& m) {
-  const auto reserve =
-      plain<Result (*)(Ptr*, Size, Size, Ptr, unsigned long long)>("cuMemAddressReserve");
-  reserve(&m.mapped, m.bytes, 0, 0, 0);
+  reserve(&m.mapped, m.bytes);
   return t.cuMemMap(m.mapped, m.bytes, 0, m.name, 0);
 }
 
 // As llama.cpp's pool grows: one range of addresses, and piece after piece of memory mapped into it
 // for as long as there is some. How many there are, and what the last call said.
 std::string grow(Program::Memory& m, Size piece, Size most) {
-  const auto reserve =
-      plain<Result (*)(Ptr*, Size, Size, Ptr, unsigned long long)>("cuMemAddressReserve");
   const auto open =
       plain<Result (*)(Ptr, Size, const stand_in::MemAccess*, Size)>("cuMemSetAccess");
   const MemProperties properties{1, 0, {1, 0}, nullptr, {}};
   const stand_in::MemAccess access{{1, 0}, stand_in::kReadWrite};
   m = {"range", 0, 0, 0};
-  Result rc = reserve(&m.mapped, piece * most, 0, 0, 0);
+  Result rc = reserve(&m.mapped, piece * most);
   while (rc == kSuccess && m.bytes < piece * most) {
     Mem memory = 0;
     if ((rc = t.cuMemCreate(&memory, piece, &properties, 0))) break;
@@ -349,10 +350,10 @@ std::string allocate(const std::string& kind, int id, Size bytes) {
   if (kind == "array") rc = t.cuArrayCreate_v2(&array, &flat);
   if (kind == "array3d") rc = t.cuArray3DCreate_v2(&array, &deep);
   if (kind == "mipmap") rc = t.cuMipmappedArrayCreate(&mip, &deep, 1);
-  if (kind == "physical" || kind.starts_with("host")) {
-    rc = t.cuMemCreate(&physical, bytes, &properties, 0);
+  if (isPhysical(kind)) {
+    rc = kind == "imported" ? t.cuMemImportFromShareableHandle(&physical, nullptr, 1)
+                            : t.cuMemCreate(&physical, bytes, &properties, 0);
   }
-  if (kind == "imported") rc = t.cuMemImportFromShareableHandle(&physical, nullptr, 1);
   if (rc != kSuccess) return text(rc);
   m.name = at + physical + reinterpret_cast<std::uintptr_t>(array) +
            reinterpret_cast<std::uintptr_t>(mip);
