@@ -20,15 +20,21 @@
 
 #include "services/guard/guard_abi.h"
 
-// The program, as clang made it in the build folder.
+// The programs, as clang made them in the build folder.
 asm(".section .rodata\n"
     ".balign 8\n"
     "qgpuGuardObject:\n"
     ".incbin \"" GUARD_OBJECT_FILE
     "\"\n"
     "qgpuGuardObjectEnd:\n"
+    ".balign 8\n"
+    "qgpuCapObject:\n"
+    ".incbin \"" CAP_OBJECT_FILE
+    "\"\n"
+    "qgpuCapObjectEnd:\n"
     ".previous\n");
 extern "C" const char qgpuGuardObject[], qgpuGuardObjectEnd[];
+extern "C" const char qgpuCapObject[], qgpuCapObjectEnd[];
 
 namespace qgpu {
 namespace {
@@ -44,9 +50,16 @@ thread_local std::string* said = nullptr;
 
 int keepSaid(libbpf_print_level level, const char* format, va_list arguments) {
   if (said == nullptr || level == LIBBPF_DEBUG) return 0;
-  std::array<char, 4096> line{};
-  const int size = std::vsnprintf(line.data(), line.size(), format, arguments);
-  said->append(line.data());
+  va_list again;
+  va_copy(again, arguments);
+  const int size = std::vsnprintf(nullptr, 0, format, arguments);
+  const std::size_t before = said->size();
+  if (size > 0) {
+    said->resize(before + static_cast<std::size_t>(size) + 1);
+    std::vsnprintf(said->data() + before, static_cast<std::size_t>(size) + 1, format, again);
+    said->pop_back();
+  }
+  va_end(again);
   if (said->size() > kSaidMax) said->erase(0, said->size() - kSaidMax);
   return size;
 }
@@ -177,65 +190,67 @@ Result<qgpu_guard_group> groupOf(const std::string& folder) {
 }  // namespace
 
 struct Guard::Parts {
-  Object object;
+  Object guard, cap;
   std::string folder;
-  int processes = -1, groups = -1, nodes = -1, tallies = -1;  // of `object`
+  int processes = -1, groups = -1, nodes = -1, tallies = -1;  // of `guard`
+  int quotas = -1, accounts = -1;                             // of `cap`; -1: there is none
+  std::string whyNoCap;
   ring_buffer* ring = nullptr;
+  std::set<std::string> pinned;  // names in the folder that are this guard's
   std::set<std::uint32_t> told;  // the devices in `nodes`
   const std::function<void(const GuardRefusal&)>* listener = nullptr;
 
   ~Parts() { ring_buffer__free(ring); }
 
-  Status load();
-  Status pin();
+  Result<Object> read(const char* name, const char* from, const char* end) const;
+  Status load(bpf_object* object, const std::string& what);
+  Status pin(bpf_object* object, const std::string& suffix);
+  Status begin();
+  Status beginCap(const rm::AllocForms& forms);
+  void clear() const;
   void adopt();
   static int onRefusal(void* self, void* record, std::size_t size);
 };
 
-Status Guard::Parts::load() {
+// With its maps to be pinned under the names that both objects use.
+Result<Object> Guard::Parts::read(const char* name, const char* from, const char* end) const {
   Said libbpf;
-  LIBBPF_OPTS(bpf_object_open_opts, options, .object_name = "qgpu_guard");
-  object.reset(bpf_object__open_mem(
-      qgpuGuardObject, static_cast<std::size_t>(qgpuGuardObjectEnd - qgpuGuardObject), &options));
-  if (!object) return failed("the guard's program", errno, libbpf.reason());
+  LIBBPF_OPTS(bpf_object_open_opts, options, .object_name = name);
+  Object made(bpf_object__open_mem(from, static_cast<std::size_t>(end - from), &options));
+  if (!made) return failed("the guard's program", errno, libbpf.reason());
   bpf_map* map = nullptr;
-  bpf_object__for_each_map(map, object.get()) {
+  bpf_object__for_each_map(map, made.get()) {
+    if (bpf_map__is_internal(map)) continue;
     const std::string path =
         folder + "/" + bpf_map__name(map) + "-" + std::to_string(QGPU_GUARD_LAYOUT);
     bpf_map__set_pin_path(map, path.c_str());
   }
-  if (libbpf_find_vmlinux_btf_id("file_ioctl_compat", BPF_LSM_MAC) < 0) {
-    bpf_program__set_autoload(bpf_object__find_program_by_name(object.get(), kOfNewer), false);
-  }
-  if (const int error = bpf_object__load(object.get()); error != 0) {
-    const std::string what = "the kernel does not take the guard's program";
+  return made;
+}
+
+Status Guard::Parts::load(bpf_object* object, const std::string& what) {
+  Said libbpf;
+  if (const int error = bpf_object__load(object); error != 0) {
+    const std::string refused = "the kernel does not take " + what;
     // What its verifier judged is a fault of the program, not of who loads it.
-    if (!libbpf.hasVerdict()) return failed(what, -error, libbpf.reason());
-    return fail(ErrorCode::Unavailable, what + ": " + libbpf.reason());
+    if (!libbpf.hasVerdict()) return failed(refused, -error, libbpf.reason());
+    return fail(ErrorCode::Unavailable, refused + ": " + libbpf.reason());
   }
-  const auto fdOf = [this](const char* name) {
-    return bpf_object__find_map_fd_by_name(object.get(), name);
-  };
-  processes = fdOf("processes");
-  groups = fdOf("groups");
-  nodes = fdOf("nodes");
-  tallies = fdOf("tallies");
-  ring = ring_buffer__new(fdOf("refusals"), onRefusal, this, nullptr);
-  return ring != nullptr ? ok() : failed("the guard's refusals", errno, libbpf.reason());
+  return ok();
 }
 
 // Each program is in force before the one that it replaces is not.
-Status Guard::Parts::pin() {
+Status Guard::Parts::pin(bpf_object* object, const std::string& suffix) {
   Said libbpf;
-  std::set<std::string> ours;
   bpf_map* map = nullptr;
-  bpf_object__for_each_map(map, object.get()) {
-    ours.insert(bpf_map__name(map) + ("-" + std::to_string(QGPU_GUARD_LAYOUT)));
+  bpf_object__for_each_map(map, object) {
+    if (bpf_map__is_internal(map)) continue;
+    pinned.insert(bpf_map__name(map) + ("-" + std::to_string(QGPU_GUARD_LAYOUT)));
   }
   bpf_program* program = nullptr;
-  bpf_object__for_each_program(program, object.get()) {
+  bpf_object__for_each_program(program, object) {
     if (!bpf_program__autoload(program)) continue;
-    const std::string name = bpf_program__name(program);
+    const std::string name = bpf_program__name(program) + suffix;
     const std::string path = folder + "/" + name, begun = path + "_new";
     bpf_link* link = bpf_program__attach(program);
     if (link == nullptr) return failed("the hook of " + name, errno, libbpf.reason());
@@ -245,12 +260,73 @@ Status Guard::Parts::pin() {
     const int why = error != 0 ? -error : errno;
     bpf_link__destroy(link);  // what is pinned stays
     if (!there) return failed(path, why, libbpf.reason());
-    ours.insert(name);
-  }
-  for (const std::string& name : namesIn(folder)) {
-    if (!ours.contains(name)) ::unlink((folder + "/" + name).c_str());
+    pinned.insert(name);
   }
   return ok();
+}
+
+Status Guard::Parts::begin() {
+  auto made = read("qgpu_guard", qgpuGuardObject, qgpuGuardObjectEnd);
+  if (!made) return made.error();
+  guard = std::move(*made);
+  if (libbpf_find_vmlinux_btf_id("file_ioctl_compat", BPF_LSM_MAC) < 0) {
+    bpf_program__set_autoload(bpf_object__find_program_by_name(guard.get(), kOfNewer), false);
+  }
+  if (Status loaded = load(guard.get(), "the guard's program"); !loaded) return loaded;
+  const auto fdOf = [this](const char* name) {
+    return bpf_object__find_map_fd_by_name(guard.get(), name);
+  };
+  processes = fdOf("processes");
+  groups = fdOf("groups");
+  nodes = fdOf("nodes");
+  tallies = fdOf("tallies");
+  ring = ring_buffer__new(fdOf("refusals"), onRefusal, this, nullptr);
+  if (ring == nullptr) return failed("the guard's refusals", errno);
+  return pin(guard.get(), "");
+}
+
+// Two programs that count would count twice. So the new one does nothing until all of its hooks are
+// there, and one word in a map says which acts.
+Status Guard::Parts::beginCap(const rm::AllocForms& forms) {
+  auto made = read("qgpu_cap", qgpuCapObject, qgpuCapObjectEnd);
+  if (!made) return made.error();
+  bpf_map* const choices = bpf_object__find_map_by_name(made->get(), "choice");
+  bpf_map* constants = nullptr;
+  bpf_object__for_each_map(constants, made->get()) {
+    if (std::string_view(bpf_map__name(constants)).ends_with(".rodata")) break;
+  }
+  const int old = ::bpf_obj_get(bpf_map__pin_path(choices));
+  const std::uint32_t first = 0;
+  qgpu_cap_choice choice{};
+  if (old >= 0) {
+    bpf_map_lookup_elem(old, &first, &choice);
+    ::close(old);
+  }
+  ++choice.generation;
+  const auto form = [](const rm::AllocForm& of) {
+    return qgpu_cap_form{of.size, of.statusAt, of.sizeAt};
+  };
+  choice.forms = {form(forms.shortForm), form(forms.longForm)};
+  if (bpf_map__set_initial_value(constants, &choice.generation, sizeof choice.generation) != 0) {
+    return failed("the cap's program", errno);
+  }
+  if (Status loaded = load(made->get(), "the cap's program"); !loaded) return loaded;
+  const std::string suffix = "-" + std::to_string(choice.generation);
+  if (Status there = pin(made->get(), suffix); !there) return there;
+  if (bpf_map_update_elem(bpf_map__fd(choices), &first, &choice, BPF_ANY) != 0) {
+    return failed("the cap's program", errno);
+  }
+  cap = std::move(*made);
+  quotas = bpf_object__find_map_fd_by_name(cap.get(), "quotas");
+  accounts = bpf_object__find_map_fd_by_name(cap.get(), "accounts");
+  return ok();
+}
+
+// What an earlier manager left, and this one does not go on with.
+void Guard::Parts::clear() const {
+  for (const std::string& name : namesIn(folder)) {
+    if (!pinned.contains(name)) ::unlink((folder + "/" + name).c_str());
+  }
 }
 
 // Which nodes an earlier manager told of.
@@ -272,7 +348,8 @@ int Guard::Parts::onRefusal(void* self, void* record, std::size_t size) {
   refusal.pid = from.pid;
   refusal.card = from.card;
   refusal.device = makedev(from.device >> 20, from.device & 0xfffff);
-  refusal.way = static_cast<GuardRefusal::Way>(from.way & 3);
+  refusal.way = from.way <= QGPU_WAY_ALTERED ? static_cast<GuardRefusal::Way>(from.way)
+                                             : GuardRefusal::Way::Ioctl;
   refusal.attached = from.attached != 0;
   refusal.program.assign(from.name, ::strnlen(from.name, sizeof from.name));
   std::replace_if(
@@ -287,14 +364,21 @@ int Guard::Parts::onRefusal(void* self, void* record, std::size_t size) {
 Guard::Guard(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Guard::~Guard() = default;
 
-Result<std::unique_ptr<Guard>> Guard::open(const std::string& folder) {
+Result<std::unique_ptr<Guard>> Guard::open(const std::string& folder,
+                                           const rm::AllocForms* capped) {
   if (Status can = kernelCan(); !can) return can.error();
   if (Status made = makeFolder(folder); !made) return made.error();
   auto parts = std::make_unique<Parts>();
   parts->folder = folder;
-  Status opened = parts->load();
-  if (opened) opened = parts->pin();
-  if (!opened) return opened.error();
+  if (Status opened = parts->begin(); !opened) return opened.error();
+  if (capped != nullptr) {
+    const std::set<std::string> guards = parts->pinned;
+    if (Status begun = parts->beginCap(*capped); !begun) {
+      parts->pinned = guards;
+      parts->whyNoCap = begun.error().message;
+    }
+  }
+  parts->clear();
   parts->adopt();
   return std::unique_ptr<Guard>(new Guard(std::move(parts)));
 }
@@ -377,6 +461,39 @@ void Guard::takeNews(const std::function<void(const GuardRefusal&)>& told) {
   parts_->listener = &told;
   ring_buffer__consume(parts_->ring);
   parts_->listener = nullptr;
+}
+
+bool Guard::caps() const {
+  return parts_->accounts >= 0;
+}
+
+const std::string& Guard::whyNoCap() const {
+  return parts_->whyNoCap;
+}
+
+// What is counted goes on being counted under a new quota.
+Status Guard::setQuota(std::uint64_t task, std::uint32_t card, std::uint64_t bytes) {
+  if (!caps()) return ok();
+  const std::uint64_t none = 0;
+  const qgpu_cap_quota quota{bytes, std::min(card, kGuardShared), 0};
+  const bool counted = bpf_map_update_elem(parts_->accounts, &task, &none, BPF_NOEXIST) == 0;
+  if ((counted || errno == EEXIST) &&
+      bpf_map_update_elem(parts_->quotas, &task, &quota, BPF_ANY) == 0) {
+    return ok();
+  }
+  return failed("the cap of task " + std::to_string(task), errno);
+}
+
+void Guard::dropQuota(std::uint64_t task) {
+  if (!caps()) return;
+  bpf_map_delete_elem(parts_->quotas, &task);
+  bpf_map_delete_elem(parts_->accounts, &task);
+}
+
+std::optional<std::uint64_t> Guard::bytesHeld(std::uint64_t task) const {
+  std::uint64_t bytes = 0;
+  if (!caps() || bpf_map_lookup_elem(parts_->accounts, &task, &bytes) != 0) return std::nullopt;
+  return bytes;
 }
 
 std::uint64_t Guard::tally(std::uint32_t card) const {

@@ -8,6 +8,9 @@
 // says it when the process has attached, a fork does not pass it on, and the kernel takes it back
 // when the process executes a program.
 //
+// Beside it, where NVIDIA's driver is, there is the cap (cap.bpf.c): a task has no more memory of its
+// card than its quota, counted in the kernel at the driver's own calls.
+//
 // All of it is pinned in a folder of bpffs, so that it holds while no manager runs, and the next
 // one goes on with the same maps: it puts its own programs over those that are there, without a
 // moment between. Removing the folder ends it. docs/internals/guard.md has the reasons.
@@ -15,12 +18,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <sys/types.h>
 #include <vector>
 
 #include "runtime/fd.h"
 #include "runtime/result.h"
+#include "services/nvidia_abi/rm_abi.h"
 
 namespace qgpu {
 
@@ -35,7 +40,15 @@ struct GuardNode {
 
 // A refusal, of which not each is told: see tally().
 struct GuardRefusal {
-  enum class Way : std::uint8_t { Open, Receive, Ioctl, Map };
+  enum class Way : std::uint8_t {
+    Open,
+    Receive,
+    Ioctl,
+    Map,
+    Quota,    // more memory than is left of its quota
+    HandOn,   // memory to others, by a way that nobody counts
+    Altered,  // a call that was another one when the driver read it: the process was ended
+  };
   std::uint64_t task = 0;
   std::uint32_t pid = 0;
   std::uint32_t card = 0;  // as of the node
@@ -52,7 +65,10 @@ class Guard {
   // Loads it, or takes over what lies in `folder`, below a bpffs. Unsupported: this kernel, or this
   // build, can't; Denied: this process may not; Unavailable: something failed. Each says why, and
   // what the kernel's verifier said is in the text.
-  static Result<std::unique_ptr<Guard>> open(const std::string& folder);
+  // With `capped`, how NVIDIA's driver here lays its calls out, it has the cap of memory as well
+  // where that can be; see whyNoCap().
+  static Result<std::unique_ptr<Guard>> open(const std::string& folder,
+                                             const rm::AllocForms* capped = nullptr);
   // Ends what lies in `folder`; nothing may be there.
   static Status remove(const std::string& folder);
 
@@ -77,6 +93,16 @@ class Guard {
   Status judgeGroup(const std::string& folder, std::uint64_t task);
   // Of those that are judged, also since an earlier manager, only these are from now on.
   void keepGroups(const std::vector<std::string>& folders);
+
+  // Whether tasks can have a cap, and else why not ("": nobody asked for it).
+  bool caps() const;
+  const std::string& whyNoCap() const;
+  // From now on the task has no more than `bytes` of its one card, by the driver's own calls. What
+  // it has had before is not counted. Nothing without caps().
+  Status setQuota(std::uint64_t task, std::uint32_t card, std::uint64_t bytes);
+  void dropQuota(std::uint64_t task);
+  // What the driver has given it since; nothing: it has no cap.
+  std::optional<std::uint64_t> bytesHeld(std::uint64_t task) const;
 
   // Readable when there are refusals to take.
   int news() const;

@@ -1,15 +1,19 @@
 #pragma once
-// What the guard's program in the kernel (guard.bpf.c) and its loader (guard.h) share: the values
-// of its maps. C, since both sides read it. The maps outlive a manager: a change of what stands
+// What the programs in the kernel (guard.bpf.c, cap.bpf.c) and their loader (guard.h) share: the
+// values of their maps. C, since both sides read it. The maps outlive a manager: a change of what stands
 // here raises QGPU_GUARD_LAYOUT, and a manager with another one begins with empty maps.
 
 #include <linux/types.h>
 
-#define QGPU_GUARD_LAYOUT 1
+#include "services/guard/cap_calls.h"
+
+#define QGPU_GUARD_LAYOUT 2
 #define QGPU_GUARD_CARDS 64    /* a bit each in qgpu_guard_process; see QGPU_GUARD_SHARED */
 #define QGPU_GUARD_SHARED 64   /* in place of a card: a node that all cards have in common */
 #define QGPU_GUARD_NODES 1024  /* device numbers */
 #define QGPU_GUARD_GROUPS 4096 /* cgroups */
+#define QGPU_CAP_ACCOUNTS 4096 /* tasks with a cap */
+#define QGPU_CAP_OBJECTS 65536 /* of the driver, of all such tasks */
 #define QGPU_GUARD_NAME 16     /* of a program, as the kernel keeps it */
 
 /* A process that is judged: of a task, or come from such a one. */
@@ -24,7 +28,16 @@ struct qgpu_guard_group {
   __u64 devices; /* 1: in version 1's hierarchy of the controller devices; 0: of version 2 */
 };
 
-enum qgpu_guard_way { QGPU_WAY_OPEN, QGPU_WAY_RECEIVE, QGPU_WAY_IOCTL, QGPU_WAY_MAP };
+enum qgpu_guard_way {
+  QGPU_WAY_OPEN,
+  QGPU_WAY_RECEIVE,
+  QGPU_WAY_IOCTL,
+  QGPU_WAY_MAP,
+  /* of the cap */
+  QGPU_WAY_QUOTA,   /* more memory than is left of the quota */
+  QGPU_WAY_HAND_ON, /* memory to others by a way that is not counted */
+  QGPU_WAY_ALTERED, /* a call that was another one when the driver read it: the process is ended */
+};
 
 /* Of a card, and of the shared nodes. */
 struct qgpu_guard_tally {
@@ -40,4 +53,17 @@ struct qgpu_guard_refusal {
   __u32 way;
   __u32 attached; /* 1: to a task without this card */
   char name[QGPU_GUARD_NAME];
+};
+
+/* Which of the cap's programs acts, and how the driver's calls are laid out. */
+struct qgpu_cap_choice {
+  __u64 generation; /* 0: none */
+  struct qgpu_cap_forms forms;
+};
+
+/* Of a task, on its card. */
+struct qgpu_cap_quota {
+  __u64 bytes;
+  __u32 card;
+  __u32 pad;
 };

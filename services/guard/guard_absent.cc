@@ -8,7 +8,7 @@ struct Guard::Parts {};
 Guard::Guard(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Guard::~Guard() = default;
 
-Result<std::unique_ptr<Guard>> Guard::open(const std::string&) {
+Result<std::unique_ptr<Guard>> Guard::open(const std::string&, const rm::AllocForms*) {
   return fail(ErrorCode::Unsupported, "this qgpu was built without clang and libbpf");
 }
 Status Guard::remove(const std::string&) {
@@ -29,6 +29,20 @@ Status Guard::judgeGroup(const std::string&, std::uint64_t) {
   return ok();
 }
 void Guard::keepGroups(const std::vector<std::string>&) {}
+bool Guard::caps() const {
+  return false;
+}
+const std::string& Guard::whyNoCap() const {
+  static const std::string kNothing;
+  return kNothing;
+}
+Status Guard::setQuota(std::uint64_t, std::uint32_t, std::uint64_t) {
+  return ok();
+}
+void Guard::dropQuota(std::uint64_t) {}
+std::optional<std::uint64_t> Guard::bytesHeld(std::uint64_t) const {
+  return std::nullopt;
+}
 int Guard::news() const {
   return -1;
 }

@@ -70,7 +70,7 @@ constexpr Room kRooms[] = {
     {"services/cards",
      {"services/cards", "services/cards/suspend", "services/nvidia_abi", "services/base",
       "actors/base/card_facts.h", "actors/base/tenant_variables.h", "runtime", "schema"}},
-    {"services/guard", {"services/guard", "runtime"}},
+    {"services/guard", {"services/guard", "services/nvidia_abi", "runtime"}},
     {"services/attach",
      {"services/attach", "services/guard", "services/cards", "services/nvidia_abi", "services/wire",
       "services/base", "store", "actors/arbiter/arbiter.h", "actors/base/event_kinds.h", "runtime",
