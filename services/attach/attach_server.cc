@@ -202,6 +202,11 @@ Status AttachServer::judge(const GuestTask& task, const Fd& owner) {
     Status judged = options_.guard->judge(listed.pidfd, task.id, task.cards);
     if (!judged) return judged;
   }
+  // Of several cards each is its task's alone.
+  if (task.cards.size() == 1) {
+    Status capped = options_.guard->setQuota(task.id, task.cards.front(), task.pages.quota());
+    if (!capped) return capped;
+  }
   return owner ? options_.guard->judge(owner, task.id) : ok();
 }
 
@@ -240,6 +245,7 @@ void AttachServer::closed(schema::TaskClosed::Reader closed) {
     port_.close(*found->second);
     for (const auto& [slot, process] : found->second->processes) shutOut(*process);
   }
+  if (options_.guard != nullptr) options_.guard->dropQuota(id);
   roster_.closed(id, closed.getKill());
 }
 

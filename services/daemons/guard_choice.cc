@@ -39,8 +39,9 @@ Result<std::unique_ptr<Guard>> openNow(const ManagerOptions& options, const std:
   auto guard = Guard::open(guardFolder(runDir));
   if (!guard) return guard.error();
   if (const Status told = (*guard)->setNodes(*nodes); !told) return told.error();
+  const auto rung = (*guard)->caps() ? schema::Isolation::CAPPED : schema::Isolation::GUARDED;
   for (const GuardNode& node : *nodes) {
-    if (node.card != kGuardShared) cards[node.card].isolation = schema::Isolation::GUARDED;
+    if (node.card != kGuardShared) cards[node.card].isolation = rung;
   }
   return guard;
 }
@@ -66,6 +67,7 @@ Result<std::unique_ptr<Guard>> openGuard(const ManagerOptions& options, const st
   auto guard = openNow(options, runDir, cards);
   if (guard) {
     log.info("guard", {{"folder", guardFolder(runDir)}});
+    if (!(*guard)->caps()) log.info("no-cap", {{"why", (*guard)->whyNoCap()}});
     return guard;
   }
   if (options.guard == GuardChoice::On) {

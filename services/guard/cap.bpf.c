@@ -163,7 +163,7 @@ static __always_inline __u64 wanted(const struct call *call) {
     if (bpf_copy_from_user(parameters, sizeof parameters, (const void *)asked->parameters) != 0) {
       return 0;
     }
-    return qgpu_cap_memory(parameters);
+    return qgpu_cap_size(parameters);
   }
   if (asked->verb == QGPU_CAP_DUP) {
     const struct qgpu_cap_name source = {asked->source_client, asked->source_object, 0};
@@ -260,7 +260,7 @@ int qgpu_cap_answers(struct pt_regs *registers) {
   if (asked->verb == QGPU_CAP_ALLOC && asked->has_memory && size >= QGPU_CAP_MEMORY_BYTES) {
     __u8 parameters[QGPU_CAP_MEMORY_BYTES] = {};
     bpf_probe_read_kernel(parameters, sizeof parameters, (const void *)from);
-    call->taken = qgpu_cap_memory(parameters);
+    call->taken = qgpu_cap_size(parameters);
     call->told = 1;
   } else if (asked->verb == QGPU_CAP_EXPORT && size >= 24) {
     call->passed = kernelWord(from + 12);

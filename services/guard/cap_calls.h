@@ -65,7 +65,7 @@ static inline __u64 qgpu_cap_given(__u64 bytes) {
 }
 
 /* Of the parameters of an allocation of memory; 0: addresses alone. */
-static inline __u64 qgpu_cap_memory(const void* parameters) {
+static inline __u64 qgpu_cap_size(const void* parameters) {
   return qgpu_cap_word(parameters, 8) & 0x00080000 ? 0
                                                    : qgpu_cap_given(qgpu_cap_long(parameters, 64));
 }

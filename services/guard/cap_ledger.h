@@ -14,31 +14,9 @@
 // ends is older than the call that ends it: each object has a serial number, and a call has one of
 // the moment at which it began.
 
-#include <linux/types.h>
+#include "services/guard/guard_abi.h"
 
 #define QGPU_CAP_DEEP 16 /* objects above one that are followed; deeper ones end with their client */
-
-/* Of a client: the driver's number. Of a control file that holds an object: its address. */
-struct qgpu_cap_name {
-  __u64 space;
-  __u32 handle;
-  __u32 pad;
-};
-
-struct qgpu_cap_object {
-  __u64 memory; /* in `memories`; 0: none */
-  __u64 born;   /* serial */
-  __u64 file;   /* ends with it */
-  __u64 ending; /* serial of the call that ends it */
-  __u32 parent;
-  __u32 children;
-};
-
-struct qgpu_cap_memory {
-  __u64 task;
-  __u64 bytes;
-  __u64 names;
-};
 
 static inline __u64 qgpu_cap_serial(void) {
   const __u32 first = 0;

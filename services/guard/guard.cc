@@ -9,6 +9,7 @@
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
+#include <fstream>
 #include <linux/magic.h>
 #include <set>
 #include <string_view>
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #include "services/guard/guard_abi.h"
+#include "services/nvidia_abi/rm_abi.h"
 
 // The programs, as clang made them in the build folder.
 asm(".section .rodata\n"
@@ -130,6 +132,21 @@ Status kernelCan() {
   return ok();
 }
 
+// How NVIDIA's driver that this kernel has lays its calls out.
+Result<rm::AllocForms> driverForms() {
+  std::ifstream file("/sys/module/nvidia/version");
+  std::string version;
+  if (!std::getline(file, version)) {
+    return fail(ErrorCode::NotFound, "this kernel has no NVIDIA driver");
+  }
+  const rm::Layout layout = rm::layoutOf(version.c_str(), version.size() + 1);
+  if (layout == rm::Layout::kUnknown) {
+    return fail(ErrorCode::Unsupported, "the calls of NVIDIA's driver " + version +
+                                            " are not known to this qgpu");
+  }
+  return rm::allocForms(layout);
+}
+
 // --- the folder ---
 
 std::string above(const std::string& path) {
@@ -206,7 +223,7 @@ struct Guard::Parts {
   Status load(bpf_object* object, const std::string& what);
   Status pin(bpf_object* object, const std::string& suffix);
   Status begin();
-  Status beginCap(const rm::AllocForms& forms);
+  Status beginCap();
   void clear() const;
   void adopt();
   static int onRefusal(void* self, void* record, std::size_t size);
@@ -287,7 +304,9 @@ Status Guard::Parts::begin() {
 
 // Two programs that count would count twice. So the new one does nothing until all of its hooks are
 // there, and one word in a map says which acts.
-Status Guard::Parts::beginCap(const rm::AllocForms& forms) {
+Status Guard::Parts::beginCap() {
+  const auto forms = driverForms();
+  if (!forms) return forms.error();
   auto made = read("qgpu_cap", qgpuCapObject, qgpuCapObjectEnd);
   if (!made) return made.error();
   bpf_map* const choices = bpf_object__find_map_by_name(made->get(), "choice");
@@ -306,7 +325,7 @@ Status Guard::Parts::beginCap(const rm::AllocForms& forms) {
   const auto form = [](const rm::AllocForm& of) {
     return qgpu_cap_form{of.size, of.statusAt, of.sizeAt};
   };
-  choice.forms = {form(forms.shortForm), form(forms.longForm)};
+  choice.forms = {form(forms->shortForm), form(forms->longForm)};
   if (bpf_map__set_initial_value(constants, &choice.generation, sizeof choice.generation) != 0) {
     return failed("the cap's program", errno);
   }
@@ -364,19 +383,16 @@ int Guard::Parts::onRefusal(void* self, void* record, std::size_t size) {
 Guard::Guard(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Guard::~Guard() = default;
 
-Result<std::unique_ptr<Guard>> Guard::open(const std::string& folder,
-                                           const rm::AllocForms* capped) {
+Result<std::unique_ptr<Guard>> Guard::open(const std::string& folder) {
   if (Status can = kernelCan(); !can) return can.error();
   if (Status made = makeFolder(folder); !made) return made.error();
   auto parts = std::make_unique<Parts>();
   parts->folder = folder;
   if (Status opened = parts->begin(); !opened) return opened.error();
-  if (capped != nullptr) {
-    const std::set<std::string> guards = parts->pinned;
-    if (Status begun = parts->beginCap(*capped); !begun) {
-      parts->pinned = guards;
-      parts->whyNoCap = begun.error().message;
-    }
+  const std::set<std::string> guards = parts->pinned;
+  if (Status begun = parts->beginCap(); !begun) {
+    parts->pinned = guards;
+    parts->whyNoCap = begun.error().message;
   }
   parts->clear();
   parts->adopt();
@@ -472,13 +488,14 @@ const std::string& Guard::whyNoCap() const {
 }
 
 // What is counted goes on being counted under a new quota.
-Status Guard::setQuota(std::uint64_t task, std::uint32_t card, std::uint64_t bytes) {
+Status Guard::setQuota(std::uint64_t task, std::uint32_t card, Bytes quota) {
   if (!caps()) return ok();
   const std::uint64_t none = 0;
-  const qgpu_cap_quota quota{bytes, std::min(card, kGuardShared), 0};
+  const qgpu_cap_quota now{static_cast<std::uint64_t>(std::max<std::int64_t>(quota.value, 0)),
+                           std::min(card, kGuardShared), 0};
   const bool counted = bpf_map_update_elem(parts_->accounts, &task, &none, BPF_NOEXIST) == 0;
   if ((counted || errno == EEXIST) &&
-      bpf_map_update_elem(parts_->quotas, &task, &quota, BPF_ANY) == 0) {
+      bpf_map_update_elem(parts_->quotas, &task, &now, BPF_ANY) == 0) {
     return ok();
   }
   return failed("the cap of task " + std::to_string(task), errno);
@@ -490,10 +507,10 @@ void Guard::dropQuota(std::uint64_t task) {
   bpf_map_delete_elem(parts_->accounts, &task);
 }
 
-std::optional<std::uint64_t> Guard::bytesHeld(std::uint64_t task) const {
+std::optional<Bytes> Guard::bytesHeld(std::uint64_t task) const {
   std::uint64_t bytes = 0;
   if (!caps() || bpf_map_lookup_elem(parts_->accounts, &task, &bytes) != 0) return std::nullopt;
-  return bytes;
+  return Bytes(static_cast<std::int64_t>(bytes));
 }
 
 std::uint64_t Guard::tally(std::uint32_t card) const {

@@ -25,7 +25,7 @@
 
 #include "runtime/fd.h"
 #include "runtime/result.h"
-#include "services/nvidia_abi/rm_abi.h"
+#include "runtime/units.h"
 
 namespace qgpu {
 
@@ -65,10 +65,8 @@ class Guard {
   // Loads it, or takes over what lies in `folder`, below a bpffs. Unsupported: this kernel, or this
   // build, can't; Denied: this process may not; Unavailable: something failed. Each says why, and
   // what the kernel's verifier said is in the text.
-  // With `capped`, how NVIDIA's driver here lays its calls out, it has the cap of memory as well
-  // where that can be; see whyNoCap().
-  static Result<std::unique_ptr<Guard>> open(const std::string& folder,
-                                             const rm::AllocForms* capped = nullptr);
+  // Where NVIDIA's driver is loaded, and known, it has the cap of memory as well: see whyNoCap().
+  static Result<std::unique_ptr<Guard>> open(const std::string& folder);
   // Ends what lies in `folder`; nothing may be there.
   static Status remove(const std::string& folder);
 
@@ -94,15 +92,15 @@ class Guard {
   // Of those that are judged, also since an earlier manager, only these are from now on.
   void keepGroups(const std::vector<std::string>& folders);
 
-  // Whether tasks can have a cap, and else why not ("": nobody asked for it).
+  // Whether tasks can have a cap, and else why not.
   bool caps() const;
   const std::string& whyNoCap() const;
-  // From now on the task has no more than `bytes` of its one card, by the driver's own calls. What
+  // From now on the task has no more than `quota` of its one card, by the driver's own calls. What
   // it has had before is not counted. Nothing without caps().
-  Status setQuota(std::uint64_t task, std::uint32_t card, std::uint64_t bytes);
+  Status setQuota(std::uint64_t task, std::uint32_t card, Bytes quota);
   void dropQuota(std::uint64_t task);
   // What the driver has given it since; nothing: it has no cap.
-  std::optional<std::uint64_t> bytesHeld(std::uint64_t task) const;
+  std::optional<Bytes> bytesHeld(std::uint64_t task) const;
 
   // Readable when there are refusals to take.
   int news() const;

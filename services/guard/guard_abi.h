@@ -67,3 +67,26 @@ struct qgpu_cap_quota {
   __u32 card;
   __u32 pad;
 };
+
+/* The name of one of the driver's objects. `space` is the number of its client, or the address of the
+   control file that holds it. */
+struct qgpu_cap_name {
+  __u64 space;
+  __u32 handle;
+  __u32 pad;
+};
+
+struct qgpu_cap_object {
+  __u64 memory; /* in `memories`; 0: none */
+  __u64 born;   /* serial */
+  __u64 file;   /* ends with it */
+  __u64 ending; /* serial of the call that ends it */
+  __u32 parent;
+  __u32 children;
+};
+
+struct qgpu_cap_memory {
+  __u64 task;
+  __u64 bytes;
+  __u64 names;
+};

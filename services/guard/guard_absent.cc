@@ -8,7 +8,7 @@ struct Guard::Parts {};
 Guard::Guard(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Guard::~Guard() = default;
 
-Result<std::unique_ptr<Guard>> Guard::open(const std::string&, const rm::AllocForms*) {
+Result<std::unique_ptr<Guard>> Guard::open(const std::string&) {
   return fail(ErrorCode::Unsupported, "this qgpu was built without clang and libbpf");
 }
 Status Guard::remove(const std::string&) {
@@ -36,11 +36,11 @@ const std::string& Guard::whyNoCap() const {
   static const std::string kNothing;
   return kNothing;
 }
-Status Guard::setQuota(std::uint64_t, std::uint32_t, std::uint64_t) {
+Status Guard::setQuota(std::uint64_t, std::uint32_t, Bytes) {
   return ok();
 }
 void Guard::dropQuota(std::uint64_t) {}
-std::optional<std::uint64_t> Guard::bytesHeld(std::uint64_t) const {
+std::optional<Bytes> Guard::bytesHeld(std::uint64_t) const {
   return std::nullopt;
 }
 int Guard::news() const {

@@ -11,7 +11,6 @@
 namespace qgpu::testing {
 
 inline constexpr const char* kStandinNode = "/dev/standin";
-inline constexpr rm::Layout kStandinLayout = rm::Layout::kFrom535;
 inline constexpr std::uint64_t kMiB = 1 << 20;
 
 // Loads the driver from `file`, where it is not loaded. False: that can't be here.

@@ -367,4 +367,5 @@ static void __exit finish(void) {
 module_init(begin);
 module_exit(finish);
 MODULE_LICENSE("Dual BSD/GPL");
+MODULE_VERSION("580.0");
 MODULE_DESCRIPTION("Stands where a card's driver would, for tests");
