@@ -2,12 +2,16 @@
 // for who is of no task as for who has attached; to the open of an ordinary file at most as much.
 // Medians of rounds in processor time, before the guard is there, beside it, and as one that has
 // attached. The node is /dev/zero under another name, in a file system that nobody else sees. Where
-// the guard can't be, the line says why and claims nothing.
+// the guard can't be, the line says why and claims nothing. Where the driver is loaded that stands
+// in for NVIDIA's (tests/guard/driver, QGPU_STANDIN_DRIVER), the same of what the cap of memory adds
+// to a call that moves none, and without a claim of making and freeing some.
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <fcntl.h>
+#include <optional>
 #include <sched.h>
 #include <string>
 #include <sys/ioctl.h>
@@ -19,6 +23,7 @@
 #include <vector>
 
 #include "services/guard/guard.h"
+#include "tests/guard/standin_card.h"
 #include "tests/testing/temp_folder.h"
 
 namespace qgpu {
@@ -66,6 +71,49 @@ void print(const char* when, const Costs& costs) {
               costs.ioctl, when, costs.file);
 }
 
+// Of a process that has attached, with a quota and without.
+struct CapCosts {
+  std::int64_t call = 0, memory = 0;
+
+  static CapCosts measure(testing::StandinFile& file) {
+    const std::int64_t call = medianNs([&file] {
+      rm::VersionCall version{};
+      file.call(rm::kEscCheckVersion, &version, sizeof version);
+    });
+    const std::int64_t memory = medianNs([&file] {
+      rm::Handle made = 0;
+      file.alloc(testing::StandinFile::kDeviceName, made, testing::kMiB);
+      file.free(made);
+    });
+    return {call, memory};
+  }
+};
+
+void print(const char* when, const CapCosts& costs) {
+  std::printf(",\"%s_call_ns\":%ld,\"%s_memory_ns\":%ld", when, costs.call, when, costs.memory);
+}
+
+bool hasDriver() {
+  const char* driver = std::getenv("QGPU_STANDIN_DRIVER");
+  return driver != nullptr && testing::loadStandin(driver);
+}
+
+// False: what was claimed does not hold. `bare`: without a guard.
+bool measureCap(Guard& guard, const CapCosts& bare) {
+  struct stat facts {};
+  if (!guard.caps() || ::stat(testing::kStandinNode, &facts) != 0) return false;
+  if (!guard.setNodes({{makedev(1, 5), 0}, {facts.st_rdev, kGuardShared}})) return false;
+  testing::StandinFile file;
+  const CapCosts without = CapCosts::measure(file);
+  if (!guard.setQuota(1, 0, Bytes(static_cast<std::int64_t>(64 * testing::kMiB)))) return false;
+  testing::StandinFile counted;
+  const CapCosts with = CapCosts::measure(counted);
+  print("bare", bare);
+  print("uncapped", without);
+  print("capped", with);
+  return with.call - bare.call <= kMostNs;
+}
+
 int skip(const std::string& why) {
   std::printf("{\"bench\":\"guard\",\"skipped\":\"%s\"}\n",
               why.substr(0, why.find_first_of("\n\"")).c_str());
@@ -93,6 +141,11 @@ int run() {
     return skip("no device node or no bpffs can be made here");
   }
   const Costs without = Costs::measure(node, file);
+  std::optional<CapCosts> bare;
+  if (hasDriver()) {
+    testing::StandinFile card;
+    bare = CapCosts::measure(card);
+  }
   auto guard = Guard::open(folder);
   if (!guard) return skip(guard.error().message);
   if (!(*guard)->setNodes({{makedev(1, 5), 0}})) return 1;
@@ -100,12 +153,13 @@ int run() {
   const Fd self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   if (!(*guard)->letIn(self, 1, {0})) return 1;
   const Costs attached = Costs::measure(node, file);
-  if (!Guard::remove(folder)) return 1;
-  const bool holds = std::max(stranger.mostOver(without), attached.mostOver(without)) <= kMostNs;
+  bool holds = std::max(stranger.mostOver(without), attached.mostOver(without)) <= kMostNs;
   std::printf("{\"bench\":\"guard\"");
   print("without", without);
   print("stranger", stranger);
   print("attached", attached);
+  if (bare) holds &= measureCap(**guard, *bare);
+  if (!Guard::remove(folder)) return 1;
   std::printf(",\"ok\":%s}\n", holds ? "true" : "false");
   return 0;
 }

@@ -5,6 +5,7 @@
 #include "services/guard/guard.h"
 
 #include <cerrno>
+#include <cstdlib>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <optional>
@@ -12,23 +13,27 @@
 #include <unistd.h>
 
 #include "tests/e2e/harness.h"
+#include "tests/guard/standin_card.h"
 
 namespace qgpu::e2e {
 namespace {
+
+using testing::kStandinNode;
+using testing::loadStandin;
 
 constexpr const char* kNode = "/dev/zero";
 constexpr const char* kOtherNode = "/dev/full";
 
 class GuardedNode : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { begin(std::string("0:") + kNode + ",1:" + kOtherNode); }
+  void begin(const std::string& nodes, const std::string& cards = "sim:2x16") {
     const std::string folder = "/sys/fs/bpf/qgpu/e2e";
     const auto tried = Guard::open(folder);
     if (!tried) GTEST_SKIP() << tried.error().message;
     EXPECT_TRUE(Guard::remove(folder));
     manager_.emplace(
-        std::vector<std::string>{"--cards=sim:2x16", "--guard=on",
-                                 "--guard-nodes=0:" + std::string(kNode) + ",1:" + kOtherNode});
+        std::vector<std::string>{"--cards=" + cards, "--guard=on", "--guard-nodes=" + nodes});
   }
   void TearDown() override {
     if (manager_) guardGoes();
@@ -51,10 +56,10 @@ class GuardedNode : public ::testing::Test {
     return task->wait().value_or(-1);
   }
   static std::string tenant() { return binary("guard_tenant"); }
-  bool hasEvent(const std::string& kind) {
+  bool hasEvent(const std::string& kind, const std::string& text = "") {
     const Json answer = manager_->ask("events");
     for (const Json& event : answer["events"]) {
-      if (event["kind"] == kind) return true;
+      if (event["kind"] == kind && event.dump().find(text) != std::string::npos) return true;
     }
     return false;
   }
@@ -97,6 +102,47 @@ TEST_F(GuardedNode, ItHoldsWhileNoManagerRunsAndTheNextOneGoesOn) {
   EXPECT_EQ(manager_->cards()[0]["isolation"], "guarded");
   EXPECT_EQ(ends("$T /dev/zero"), EPERM);
   EXPECT_EQ(ends("$T /dev/zero attach || $T /dev/full attach"), 0);
+}
+
+// Beside a driver that stands in for NVIDIA's (tests/guard/driver), whose card the simulated one
+// is taken to be.
+class CappedNode : public GuardedNode {
+ protected:
+  void SetUp() override {
+    const char* driver = std::getenv("QGPU_STANDIN_DRIVER");
+    if (driver == nullptr || !loadStandin(driver)) {
+      GTEST_SKIP() << "no driver that stands in for NVIDIA's: ./dev test-guard makes one";
+    }
+    begin(std::string("0:") + kStandinNode, "sim:1x16");
+  }
+  // A task of one GiB that asks the driver past the library.
+  int takes(const std::string& mib) {
+    const auto task = manager_->runTask({"--name", "tenant", "--memory", "1", "--",
+                                         tenant(), kStandinNode, "attach,take=" + mib});
+    return task->wait().value_or(-1);
+  }
+};
+
+TEST_F(CappedNode, WhoAsksTheDriverPastTheLibraryHasItsQuota) {
+  EXPECT_EQ(manager_->cards()[0]["isolation"], "capped");
+  EXPECT_EQ(takes("1024"), 0);
+  EXPECT_EQ(takes("1025"), ENOMEM);
+  EXPECT_TRUE(eventually([&] { return hasEvent("guard-refused", "quota has no room"); }));
+}
+
+TEST_F(CappedNode, AManagerThatWasKilledLeavesTheCap) {
+  const std::string go = folder_ / "go";
+  ASSERT_EQ(::mkfifo(go.c_str(), 0600), 0);
+  const std::string line = "read go <" + go + "; $T /dev/standin attach,take=1025";
+  auto task = manager_->runTask({"--name", "stays", "--memory", "1", "--", "sh",
+                                 "-c", line},
+                                {{"T", tenant()}});
+  ASSERT_TRUE(eventually([&] { return !manager_->task("stays").is_null(); }));
+  manager_->kill();
+  manager_->start();
+  EXPECT_EQ(manager_->cards()[0]["isolation"], "capped");
+  std::ofstream(go) << "go\n";
+  EXPECT_EQ(task->wait().value_or(-1), ENOMEM);
 }
 
 }  // namespace

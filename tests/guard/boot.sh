@@ -3,7 +3,7 @@
 # qemu, with nothing but the program, the shared libraries it needs, what EXTRA names (paths), the
 # tree in the folder TREE, and busybox. FOLDER is for what it makes. Ends with the program's status;
 # with RUN=exec the program is the first process, and says "status: N" itself. MORE has further
-# options of qemu: with "-icount shift=0,sleep=off" a nanosecond of its clock is an instruction.
+# options of qemu, and SET a variable for the program: with "-icount shift=0,sleep=off" a nanosecond of its clock is an instruction.
 set -eu
 
 folder=$1 kernel=$2
@@ -30,7 +30,7 @@ done
 {
   echo '#!/bin/busybox sh'
   echo '/bin/busybox --install -s /bin'
-  echo 'export PATH=/bin:/usr/bin HOME=/root'
+  echo "export PATH=/bin:/usr/bin HOME=/root ${SET:-}"
   echo 'mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev'
   echo 'mount -t bpf bpf /sys/fs/bpf; ln -s /proc/self/fd /dev/fd'
   echo 'ip link set lo up; hostname guest'

@@ -6,7 +6,7 @@
 // headers (nvos.h, nv-ioctl.h, ctrl0000unix.h) with literal numbers.
 //
 // Beside these calls, of type 'Q', for tests: 1 tells the bytes that are given now; 2 has the next
-// call wait before it reads what the program wrote, and 3 lets it go on.
+// call wait before it reads what the program wrote; 3 waits until one does; 4 lets it go on.
 
 #include <linux/completion.h>
 #include <linux/device.h>
@@ -52,6 +52,7 @@ static DEFINE_MUTEX(lock);
 static u64 given;
 static u32 last_client = 0xc1d00000, last_handle = 0x5c000000;
 static bool waits;
+static DECLARE_COMPLETION(arrived);
 static DECLARE_COMPLETION(go_on);
 static const struct file_operations operations;
 
@@ -292,14 +293,23 @@ static int close_file(struct inode *inode, struct file *file) {
 }
 
 static long for_tests(unsigned int command, void __user *argument) {
-  if (_IOC_NR(command) == 1) return copy_to_user(argument, &given, sizeof given) ? -EFAULT : 0;
-  if (_IOC_NR(command) == 2) {
-    reinit_completion(&go_on);
-    waits = true;
-    return 0;
+  switch (_IOC_NR(command)) {
+    case 1:
+      return copy_to_user(argument, &given, sizeof given) ? -EFAULT : 0;
+    case 2:
+      reinit_completion(&arrived);
+      reinit_completion(&go_on);
+      waits = true;
+      return 0;
+    case 3:
+      wait_for_completion(&arrived);
+      return 0;
+    case 4:
+      complete(&go_on);
+      return 0;
+    default:
+      return -ENOTTY;
   }
-  if (_IOC_NR(command) == 3) complete(&go_on);
-  return _IOC_NR(command) == 3 ? 0 : -ENOTTY;
 }
 
 static long do_call(struct file *file, unsigned int command, unsigned long argument) {
@@ -315,6 +325,7 @@ static long do_call(struct file *file, unsigned int command, unsigned long argum
   if (_IOC_TYPE(command) != 'F') return -ENOTTY;
   if (waits) {
     waits = false;
+    complete(&arrived);
     wait_for_completion(&go_on);
   }
   if (carried.number == 211) {

@@ -1,20 +1,26 @@
 // The cap of memory in the kernel, on a driver that stands in for NVIDIA's: what is counted is what
 // the driver gave, and no way of asking gets more.
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <fcntl.h>
+#include <functional>
 #include <map>
+#include <memory>
 #include <random>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
 
 #include "services/nvidia_abi/rm_objects.h"
+#include "tests/testing/eventually.h"
 #include "tests/unit/services/guard/holder.h"
-#include "tests/unit/services/guard/standin_card.h"
+#include "tests/guard/standin_card.h"
 #include "tests/unit/services/guard/tenants.h"
 
 namespace qgpu::testing {
@@ -444,39 +450,36 @@ TEST_F(CapTest, ManyObjectsAtOnceAndDmaBufsAreRefused) {
             0);
 }
 
-// What a program asks at the door, and what it has the driver read instead.
-int altersWhileTheDriverReads(StandinFile& file, std::uint64_t asked, std::uint64_t taken) {
-  static StandinMemory memory;
-  static StandinAlloc made;
-  memory.known.size = asked;
-  made.head = {file.client(), StandinFile::kDeviceName, 0, rm::kLocalMemory,
-               reinterpret_cast<std::uintptr_t>(&memory)};
-  standinWaits();
-  std::thread caller([&file] { file.call(rm::kEscAlloc, &made, sizeof made); });
-  // It sleeps in the driver once it was judged.
-  const std::string stat = "/proc/self/task/";
-  for (bool asleep = false; !asleep;) {
-    asleep = false;
-    const Fd tasks(::open("/proc/self/task", O_RDONLY | O_DIRECTORY));
-    for (int tid = ::getpid() + 1; tid < ::getpid() + 50 && !asleep; ++tid) {
-      const Fd wchan(::open((stat + std::to_string(tid) + "/wchan").c_str(), O_RDONLY));
-      char where[64] = {};
-      asleep = wchan && ::read(wchan.get(), where, sizeof where - 1) > 0 &&
-               std::string_view(where).find("do_call") != std::string_view::npos;
-      if (wchan && where[0] == '0') asleep = false;
-    }
-    std::this_thread::yield();
+// A call to make memory, as a program has it in its own hands.
+struct Asking {
+  explicit Asking(const StandinFile& file, std::uint64_t bytes) {
+    memory.known.size = bytes;
+    made.head = {file.client(), StandinFile::kDeviceName, 0, rm::kLocalMemory,
+                 reinterpret_cast<std::uintptr_t>(&memory)};
   }
-  memory.known.size = taken;
+  StandinMemory memory;
+  StandinAlloc made{};
+};
+
+// The call passes the door as it is, and is altered before the driver reads it.
+int alteredBehindTheDoor(const StandinFile& file, std::uint32_t number, void* call,
+                         std::uint32_t size, const std::function<void()>& alter) {
+  int rc = 0;
+  standinWaits();
+  std::thread caller([&] { rc = file.call(number, call, size); });
+  awaitStandinWaiting();
+  alter();
   standinGoesOn();
   caller.join();
-  return static_cast<int>(made.status);
+  return rc;
 }
 
-TEST_F(CapTest, ACallThatIsAlteredBehindTheDoorEndsTheProcess) {
+TEST_F(CapTest, WhoAsksForMoreBehindTheDoorIsEnded) {
   EXPECT_EQ(attached([&] {
               StandinFile file;
-              altersWhileTheDriverReads(file, kMiB, kQuota + 4 * kMiB);
+              Asking asking(file, kMiB);
+              alteredBehindTheDoor(file, rm::kEscAlloc, &asking.made, sizeof asking.made,
+                                   [&] { asking.memory.known.size = kQuota + 4 * kMiB; });
               return 0;
             }),
             -SIGKILL);
@@ -488,14 +491,168 @@ TEST_F(CapTest, ACallThatIsAlteredBehindTheDoorEndsTheProcess) {
   EXPECT_TRUE(told);
 }
 
+TEST_F(CapTest, WhoMakesAnotherObjectBehindTheDoorIsEnded) {
+  EXPECT_EQ(attached([&] {
+              StandinFile file;
+              Asking asking(file, kQuota + 4 * kMiB);
+              asking.made.head.objectClass = 0xa06c;
+              alteredBehindTheDoor(file, rm::kEscAlloc, &asking.made, sizeof asking.made,
+                                   [&] { asking.made.head.objectClass = rm::kLocalMemory; });
+              return 0;
+            }),
+            -SIGKILL);
+}
+
+TEST_F(CapTest, WhoHasOtherParametersBehindTheDoorIsEnded) {
+  EXPECT_EQ(attached([&] {
+              StandinFile file;
+              Asking asking(file, kMiB), other(file, kQuota + 4 * kMiB);
+              alteredBehindTheDoor(file, rm::kEscAlloc, &asking.made, sizeof asking.made, [&] {
+                asking.made.head.parameters = other.made.head.parameters;
+              });
+              return 0;
+            }),
+            -SIGKILL);
+}
+
+TEST_F(CapTest, WhoHandsMemoryOnBehindTheDoorIsEnded) {
+  EXPECT_EQ(attached([&] {
+              StandinFile file;
+              rm::ExportMany many{};
+              rm::ControlCall control{file.client(), file.client(), 0x1234, 0,
+                                      reinterpret_cast<std::uintptr_t>(&many), sizeof many, 0};
+              alteredBehindTheDoor(file, rm::kEscControl, &control, sizeof control,
+                                   [&] { control.command = rm::kExportMany; });
+              return 0;
+            }),
+            -SIGKILL);
+}
+
+TEST_F(CapTest, ACallThatHidesAnotherBehindTheDoorIsEnded) {
+  EXPECT_EQ(attached([&] {
+              StandinFile file;
+              Asking asking(file, kQuota + 4 * kMiB);
+              rm::FreeCall freed{file.client(), 0, 0x777, 0};
+              rm::TransferCall carrier{rm::kEscFree, sizeof freed,
+                                       reinterpret_cast<std::uintptr_t>(&freed)};
+              alteredBehindTheDoor(file, rm::kEscTransfer, &carrier, sizeof carrier, [&] {
+                carrier = {rm::kEscAlloc, sizeof asking.made,
+                           reinterpret_cast<std::uintptr_t>(&asking.made)};
+              });
+              return 0;
+            }),
+            -SIGKILL);
+}
+
 TEST_F(CapTest, WhatWasAlteredAndFitsIsCounted) {
   EXPECT_EQ(attached([&] {
               StandinFile file;
-              HOLDS(altersWhileTheDriverReads(file, kMiB, 8 * kMiB) == 0);
+              Asking more(file, kMiB), less(file, 16 * kMiB);
+              HOLDS(alteredBehindTheDoor(file, rm::kEscAlloc, &more.made, sizeof more.made, [&] {
+                      more.memory.known.size = 8 * kMiB;
+                    }) == 0);
               HOLDS(counted() == 8 * kMiB && agrees());
-              HOLDS(altersWhileTheDriverReads(file, 16 * kMiB, kMiB) == 0);
+              HOLDS(alteredBehindTheDoor(file, rm::kEscAlloc, &less.made, sizeof less.made, [&] {
+                      less.memory.known.size = kMiB;
+                    }) == 0);
               HOLDS(counted() == 9 * kMiB && agrees());
               return 0;
+            }),
+            0);
+}
+
+TEST_F(CapTest, WhatTheDriverCouldNotTellIsCounted) {
+  EXPECT_EQ(attached([&] {
+              StandinFile file;
+              void* const page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+              Asking asking(file, 4 * kMiB);
+              std::memcpy(page, &asking.memory, sizeof asking.memory);
+              asking.made.head.parameters = reinterpret_cast<std::uintptr_t>(page);
+              ::mprotect(page, 4096, PROT_READ);
+              HOLDS(file.call(rm::kEscAlloc, &asking.made, sizeof asking.made) == 0);
+              HOLDS(counted() == 4 * kMiB && agrees());
+              ::mprotect(page, 4096, PROT_READ | PROT_WRITE);
+              return 0;
+            }),
+            0);
+}
+
+TEST_F(CapTest, WhatTheProgramSaysAfterwardsIsNotAsked) {
+  EXPECT_EQ(attached([&] {
+              StandinFile file;
+              void* const page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+              Asking asking(file, 4 * kMiB);
+              asking.made.status = 0x51;
+              std::memcpy(page, &asking.made, sizeof asking.made);
+              ::mprotect(page, 4096, PROT_READ);  // no status, and no handle, comes back to it
+              HOLDS(file.call(rm::kEscAlloc, page, sizeof asking.made) == -EFAULT);
+              HOLDS(counted() == 4 * kMiB && agrees());
+              return 0;
+            }),
+            0);
+}
+
+TEST_F(CapTest, ManyThreadsAtTheEdgeNeverPassIt) {
+  EXPECT_EQ(attached([&] {
+              std::vector<std::thread> threads;
+              std::atomic<bool> over{false};
+              for (int i = 0; i < 4; ++i) {
+                threads.emplace_back([&] {
+                  StandinFile file;
+                  for (int round = 0; round < 40; ++round) {
+                    rm::Handle one = 0, two = 0;
+                    const bool had = file.alloc(StandinFile::kDeviceName, one, 20 * kMiB) == 0;
+                    const bool more = file.alloc(StandinFile::kDeviceName, two, 15 * kMiB) == 0;
+                    if (standinGiven() > kQuota) over = true;
+                    if (had) file.free(one);
+                    if (more) file.free(two);
+                  }
+                });
+              }
+              for (std::thread& thread : threads) thread.join();
+              HOLDS(!over);
+              HOLDS(counted() == 0 && agrees());
+              return 0;
+            }),
+            0);
+  EXPECT_GT(guard->tally(0), 0u) << "they were at the edge";
+}
+
+TEST_F(CapTest, AThreadThatEndsInItsCallLeavesNothingCounted) {
+  EXPECT_EQ(attached([&] {
+              StandinFile file;
+              Asking asking(file, 4 * kMiB);
+              // The driver can't read what the door could: it never begins.
+              void* const page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+              std::memcpy(page, &asking.made, sizeof asking.made);
+              HOLDS(alteredBehindTheDoor(file, rm::kEscAlloc, page, sizeof asking.made, [&] {
+                      ::munmap(page, 4096);
+                    }) == -EFAULT);
+              HOLDS(eventually([&] { return counted() == 0; }) && agrees());
+              return 0;
+            }),
+            0);
+}
+
+TEST_F(CapTest, AChildHasTheQuotaOfItsTask) {
+  EXPECT_EQ(attached([&] {
+              StandinFile file;
+              rm::Handle one = 0;
+              HOLDS(file.alloc(StandinFile::kDeviceName, one, kQuota - kMiB) == 0);
+              return afterFork([&] {
+                // It has not attached, so the guard keeps it from the descriptor that it inherited.
+                rm::Handle more = 0;
+                HOLDS(file.alloc(StandinFile::kDeviceName, more, 1) == -EPERM);
+                const Fd self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+                HOLDS(guard->letIn(self, kGuardedTask, {0}).ok());
+                HOLDS(file.alloc(StandinFile::kDeviceName, more, 2 * kMiB) == -ENOMEM);
+                HOLDS(file.alloc(StandinFile::kDeviceName, more, kMiB) == 0);
+                HOLDS(counted() == kQuota && agrees());
+                return 0;
+              });
             }),
             0);
 }

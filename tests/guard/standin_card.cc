@@ -1,4 +1,4 @@
-#include "tests/unit/services/guard/standin_card.h"
+#include "tests/guard/standin_card.h"
 
 #include <cerrno>
 #include <cstdio>
@@ -40,11 +40,15 @@ void standinWaits() {
   if (askForTests(2, nullptr) != 0) std::abort();
 }
 
-void standinGoesOn() {
+void awaitStandinWaiting() {
   if (askForTests(3, nullptr) != 0) std::abort();
 }
 
-StandinFile::StandinFile(std::uint32_t) : file_(::open(kStandinNode, O_RDWR | O_CLOEXEC)) {
+void standinGoesOn() {
+  if (askForTests(4, nullptr) != 0) std::abort();
+}
+
+StandinFile::StandinFile() : file_(::open(kStandinNode, O_RDWR | O_CLOEXEC)) {
   if (file_ && makeClient() == 0) {
     rm::Handle device = kDeviceName;
     if (make(client_, device, rm::kDevice) == 0) return;

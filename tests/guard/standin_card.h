@@ -19,14 +19,15 @@ bool loadStandin(const std::string& file);
 // What the driver has given to all, by its own account.
 std::uint64_t standinGiven();
 
-// The next call of whoever it is waits before the driver reads it, until the other says go on.
+// The next call of whoever it is waits in the driver before that reads it, until it may go on.
 void standinWaits();
+void awaitStandinWaiting();
 void standinGoesOn();
 
 // An open control file with a client and a device beneath it. What fails ends the process.
 class StandinFile {
  public:
-  explicit StandinFile(std::uint32_t flags = 0);
+  StandinFile();
 
   // Each: the driver's status, or minus the error of the call; a handle of 0 lets the driver choose.
   int makeClient();
