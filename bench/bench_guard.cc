@@ -3,8 +3,8 @@
 // Medians of rounds in processor time, before the guard is there, beside it, and as one that has
 // attached. The node is /dev/zero under another name, in a file system that nobody else sees. Where
 // the guard can't be, the line says why and claims nothing. Where the driver is loaded that stands
-// in for NVIDIA's (tests/guard/driver, QGPU_STANDIN_DRIVER), the same of what the cap of memory adds
-// to a call that moves none, and without a claim of making and freeing some.
+// in for NVIDIA's (tests/guard/driver, QGPU_STANDIN_DRIVER), the same of what the cap of memory
+// adds to a call that moves none, and without a claim of making and freeing some.
 
 #include <algorithm>
 #include <cstdio>

@@ -149,7 +149,9 @@ void AttachPort::accuse(const UnheldFinder::Accused& accused, const std::string&
   });
 }
 
+// What a process got by a call that it altered may be another's too: the whole task ends.
 void AttachPort::onRefused(const GuardRefusal& refusal) {
+  if (refusal.way == GuardRefusal::Way::Altered) server_.signalAll(refusal.task, SIGKILL);
   const std::string text = guardNews_.textOf(refusal, dispatcher_.loop().now());
   if (text.empty()) return;
   outlet_.sendUrgent(node_, [&](schema::Envelope::Builder message) {

@@ -140,6 +140,11 @@ void AttachServer::endRecovery() {
   recoveryTimer_ = 0;
   book_.complete();
   booked_({});
+  if (options_.guard != nullptr) {
+    std::set<std::uint64_t> known;
+    for (const auto& [id, task] : tasks_) known.insert(id);
+    options_.guard->keepQuotas(known);
+  }
   roster_.recoveryOver();
 }
 

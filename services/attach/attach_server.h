@@ -79,6 +79,8 @@ class AttachServer final : private RosterPlatform {
   void known(schema::TaskKnown::Reader known);
   void closed(schema::TaskClosed::Reader closed);
   void incarnationChosen(schema::Incarnation::Reader chosen);
+  // To each process of a task that is known here.
+  void signalAll(std::uint64_t task, int signal);
 
   // The number that guests are told, 1 or higher.
   std::uint32_t incarnation() const { return roster_.incarnation(); }
@@ -126,7 +128,6 @@ class AttachServer final : private RosterPlatform {
   bool readNotes(GuestTask& task, GuestProcess& process);
   void watchOwner(GuestTask& task, Fd owner);
   void ownerGone(GuestTask& task);
-  void signalAll(std::uint64_t task, int signal);
   void erase(std::uint64_t task);
   Status judge(const GuestTask& task, const Fd& owner);
   void shutOut(const GuestProcess& process);

@@ -13,11 +13,12 @@ std::string GuardNews::textOf(const GuardRefusal& refusal, Nanos now) {
       return who + " was refused memory of " + card +
              " at the driver: its task's quota has no room for it, and its program asked past "
              "the library";
-    case GuardRefusal::Way::HandOn:
-      return who + " was not let to hand memory of " + card +
-             " on by a way that is not counted (several objects at once, or a dma-buf)";
+    case GuardRefusal::Way::Closed:
+      return who + " was refused a call for memory of " + card +
+             " that nobody counts: it exports several objects or a dma-buf, asks the display half, "
+             "leaves a name to the driver, or comes from a program of 32 bits";
     case GuardRefusal::Way::Altered:
-      return who + " was ended: it changed a call for memory of " + card +
+      return who + " was ended, and its task: it changed a call for memory of " + card +
              " while the driver read it";
     default:
       break;

@@ -18,7 +18,8 @@
 
 #define NO_MORE_MEMORY -12 /* ENOMEM */
 #define KILLED 9
-#define MORE_IS_ROUNDING (2ULL << 20) /* the driver's largest piece that programs are given */
+#define DRM_ALLOC 0x4b /* of nvidia-drm: memory through the display half */
+#define MORE_IS_ROUNDING (2ULL << 20) /* beyond the 64 KiB that are counted at the door */
 
 #ifdef __TARGET_ARCH_x86
 #define SIXTH(registers) ((registers)->r9)
@@ -36,8 +37,8 @@ struct {
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(max_entries, QGPU_CAP_ACCOUNTS);
-  __type(key, __u64);    // the task
-  __type(value, __u64);  // bytes
+  __type(key, __u64);  // the task
+  __type(value, struct qgpu_cap_account);
 } accounts SEC(".maps");
 
 struct {
@@ -78,11 +79,20 @@ struct call {
   __u64 at;        // the driver's copy of the call
   __u64 file;      // the driver's own of the file that it came by
   __u64 holder;    // and of the one that it names
-  __u64 taken;     // what the driver gave
-  __u32 told;      // the driver told that
-  __u32 passed;    // the object that an export or import names
+  __u64 placed;    // the memory that it makes, known from the beginning
+  __u64 taken;     // and its size, as the driver told it
+  __u64 held;      // the memory that it makes another name for
+  __u32 expected;  // what an export names at the door
+  __u32 passed;    // and what it, or an import, named
   __u32 beneath;
+  __u32 pad;
   struct qgpu_cap_call asked;
+  __u8 words[QGPU_CAP_CALL_BYTES];  // to decode from: too large for the stack
+};
+
+// What the module of unified memory is about to hold.
+struct holding {
+  __u64 task, device, handle, held;
 };
 
 struct {
@@ -104,6 +114,14 @@ struct {
 struct closing {
   __u64 file, began;
 };
+
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, 1024);
+  __type(key, __u64);  // the thread
+  __type(value, struct holding);
+} holdings SEC(".maps");
+
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(max_entries, 1024);
@@ -150,13 +168,25 @@ static __always_inline __u64 readable(__u64 size) {
   return size < QGPU_CAP_CALL_BYTES ? size : QGPU_CAP_CALL_BYTES;
 }
 
+// What was promised to a call that the driver never began. One that it began and that was not seen
+// to end stays counted: the kernel sees no more returns at a time than it has room for.
 static __always_inline void takeBack(struct call *call) {
-  if (call->promised) qgpu_cap_count(call->task, -call->promised);
-  call->promised = 0;
+  if (call->promised && !call->began) qgpu_cap_count(call->task, -call->promised);
+  call->promised = call->began = 0;
+}
+
+// Whoever had the driver read another call than it showed at the door is ended, and its task has no
+// quota any more: what another process of it holds by the same file stays with that.
+static __always_inline void altered(__u64 task) {
+  struct qgpu_cap_quota *quota = bpf_map_lookup_elem(&quotas, &task);
+  if (!quota) return;
+  refuse(quota->card, 0, task, 1, QGPU_WAY_ALTERED);
+  quota->bytes = 0;
+  bpf_send_signal(KILLED);
 }
 
 // What a call asks of the quota, by what lies in the program's memory.
-static __always_inline __u64 wanted(const struct call *call) {
+static __always_inline __u64 wanted(struct call *call) {
   const struct qgpu_cap_call *asked = &call->asked;
   if (asked->verb == QGPU_CAP_ALLOC && asked->has_memory) {
     __u8 parameters[QGPU_CAP_MEMORY_BYTES] = {};
@@ -167,15 +197,28 @@ static __always_inline __u64 wanted(const struct call *call) {
   }
   if (asked->verb == QGPU_CAP_DUP) {
     const struct qgpu_cap_name source = {asked->source_client, asked->source_object, 0};
-    return qgpu_cap_toll(call->task, &source);
+    const __u64 held = qgpu_cap_hold(&source), toll = qgpu_cap_toll(call->task, held);
+    if (held) qgpu_cap_forget_name(held);
+    return toll;
+  }
+  if (asked->verb == QGPU_CAP_EXPORT) {
+    __u32 object = 0;
+    bpf_copy_from_user(&object, sizeof object, (const void *)(asked->parameters + 12));
+    call->expected = object;
   }
   return asked->bytes;
 }
 
+static __always_inline int closed(const struct qgpu_cap_quota *quota, __u32 device, __u64 task) {
+  refuse(quota->card, device, task, 1, QGPU_WAY_CLOSED);
+  return REFUSED;
+}
+
+// The driver looks at the number of a call and at its size, and not at its type.
 SEC("lsm.s/file_ioctl")
 int BPF_PROG(qgpu_cap_door, struct file *file, unsigned int command, unsigned long argument) {
   const struct qgpu_cap_choice *now = inForce();
-  if (!now || (command >> 8 & 0xff) != QGPU_CAP_IOCTL_TYPE) return 0;
+  if (!now) return 0;
   struct inode *inode = file->f_inode;
   const __u32 device = inode->i_rdev;
   if ((inode->i_mode & S_IFMT) != S_IFCHR || !bpf_map_lookup_elem(&nodes, &device)) return 0;
@@ -184,10 +227,11 @@ int BPF_PROG(qgpu_cap_door, struct file *file, unsigned int command, unsigned lo
   if (!quota) return 0;
   struct call *call = callOfCurrent(BPF_LOCAL_STORAGE_GET_F_CREATE);
   if (!call) return NO_MORE_MEMORY;
-  takeBack(call);  // of a call that the driver never began
-  call->began = 0;
+  takeBack(call);
   call->task = task;
   __u32 number = command & 0xff, size = command >> 16 & 0x3fff;
+  // Its display half gives memory of the card too, where that is on.
+  if ((command >> 8 & 0xff) == 'd' && number == DRM_ALLOC) return closed(quota, device, task);
   if (number == QGPU_CAP_TRANSFER) {
     __u64 carried[2] = {};
     if (bpf_copy_from_user(carried, sizeof carried, (const void *)argument) != 0) return 0;
@@ -195,22 +239,55 @@ int BPF_PROG(qgpu_cap_door, struct file *file, unsigned int command, unsigned lo
     size = carried[0] >> 32;
     argument = carried[1];
   }
-  __u8 bytes[QGPU_CAP_CALL_BYTES] = {};
-  if (bpf_copy_from_user(bytes, readable(size), (const void *)argument) != 0) return 0;
-  qgpu_cap_decode(&now->forms, number, size, bytes, &call->asked);
-  if (call->asked.verb == QGPU_CAP_CLOSED) {
-    refuse(quota->card, device, task, 1, QGPU_WAY_HAND_ON);
-    return REFUSED;
+  __builtin_memset(call->words, 0, sizeof call->words);
+  if (bpf_copy_from_user(call->words, readable(size), (const void *)argument) != 0) return 0;
+  qgpu_cap_decode(&now->forms, number, size, call->words, &call->asked);
+  if (call->asked.verb == QGPU_CAP_CLOSED || qgpu_cap_unnamed(&call->asked)) {
+    return closed(quota, device, task);
   }
   const __u64 promised = wanted(call);
   if (promised == 0) return 0;
-  __u64 *used = bpf_map_lookup_elem(&accounts, &task);
-  if (!used || !qgpu_cap_reserve(used, quota->bytes, promised)) {
+  struct qgpu_cap_account *account = qgpu_cap_account_of(task);
+  if (!account || !qgpu_cap_reserve(account, quota->bytes, promised)) {
     refuse(quota->card, device, task, 1, QGPU_WAY_QUOTA);
     return NO_MORE_MEMORY;
   }
   call->promised = promised;
   return 0;
+}
+
+// Linux 6.8 and later ask this one of programs of 32 bits, and it may not sleep: they have no call
+// to a card's driver, where others pass the door.
+SEC("lsm/file_ioctl_compat")
+int BPF_PROG(qgpu_cap_door_32, struct file *file) {
+  struct inode *inode = file->f_inode;
+  const __u32 device = inode->i_rdev;
+  if (!inForce() || (inode->i_mode & S_IFMT) != S_IFCHR || !bpf_map_lookup_elem(&nodes, &device)) {
+    return 0;
+  }
+  __u64 task = 0;
+  const struct qgpu_cap_quota *quota = quotaOfCurrent(&task);
+  return quota ? closed(quota, device, task) : 0;
+}
+
+static __always_inline void endsWith(__u64 file) {
+  const __u64 yes = 1;
+  bpf_map_update_elem(&files, &file, &yes, BPF_ANY);
+}
+
+static __always_inline struct qgpu_cap_made madeBy(const struct call *call, __u32 handle) {
+  const struct qgpu_cap_made made = {
+      {call->asked.client, handle, 0}, call->task, call->file, call->asked.parent, 0};
+  return made;
+}
+
+// Memory is known from before the driver makes it: then nobody can have another name for it first.
+static __always_inline void placeMemory(struct call *call) {
+  const struct qgpu_cap_made made = madeBy(call, call->asked.object);
+  if (bpf_map_lookup_elem(&objects, &made.name)) return;  // the driver will refuse it
+  call->placed = qgpu_cap_makes(&made, call->promised);
+  endsWith(call->file);
+  if (call->placed) call->promised = 0;
 }
 
 // NV_STATUS rm_ioctl(stack, card, file, number, copy of the call, its size)
@@ -219,24 +296,39 @@ int qgpu_cap_call_begins(struct pt_regs *registers) {
   const struct qgpu_cap_choice *now = inForce();
   if (!now) return 0;
   __u64 task = 0;
-  const struct qgpu_cap_quota *quota = quotaOfCurrent(&task);
-  if (!quota) return 0;
+  if (!quotaOfCurrent(&task)) return 0;
   struct call *call = callOfCurrent(BPF_LOCAL_STORAGE_GET_F_CREATE);
-  if (!call) return 0;
+  if (!call) return altered(task), 0;
   const __u32 size = (__u32)SIXTH(registers);
-  __u8 bytes[QGPU_CAP_CALL_BYTES] = {};
+  if (call->began) takeBack(call);
+  __builtin_memset(call->words, 0, sizeof call->words);
   call->task = task;
   call->at = PT_REGS_PARM5(registers);
   call->file = PT_REGS_PARM3(registers);
-  call->holder = call->taken = 0;
-  call->told = call->passed = call->beneath = 0;
-  if (bpf_probe_read_kernel(bytes, readable(size), (const void *)call->at) != 0) return 0;
-  qgpu_cap_decode(&now->forms, (__u32)PT_REGS_PARM4(registers), size, bytes, &call->asked);
+  call->holder = call->placed = call->held = 0;
+  call->taken = call->passed = call->beneath = 0;
+  bpf_probe_read_kernel(call->words, readable(size), (const void *)call->at);
+  qgpu_cap_decode(&now->forms, (__u32)PT_REGS_PARM4(registers), size, call->words, &call->asked);
   call->began = qgpu_cap_serial();
-  if (call->asked.verb == QGPU_CAP_CLOSED) {
-    refuse(quota->card, 0, task, 1, QGPU_WAY_ALTERED);
-    bpf_send_signal(KILLED);
+  const struct qgpu_cap_call *asked = &call->asked;
+  if (asked->verb == QGPU_CAP_CLOSED || qgpu_cap_unnamed(asked)) return altered(task), 0;
+  if (asked->verb == QGPU_CAP_ALLOC && (asked->has_memory || asked->size_at)) placeMemory(call);
+  if (asked->verb == QGPU_CAP_DUP || asked->verb == QGPU_CAP_EXPORT) {
+    struct qgpu_cap_name source = {asked->source_client, asked->source_object, 0};
+    if (asked->verb == QGPU_CAP_EXPORT) {
+      source.space = asked->client;
+      source.handle = call->expected;
+    }
+    call->held = qgpu_cap_hold(&source);
   }
+  return 0;
+}
+
+// NV_STATUS nv_dma_buf_export(card, the call): of a program that the door did not see asking.
+SEC("kprobe/nv_dma_buf_export")
+int qgpu_cap_dma_buf(struct pt_regs *registers) {
+  __u64 task = 0;
+  if (inForce() && quotaOfCurrent(&task)) altered(task);
   return 0;
 }
 
@@ -245,8 +337,31 @@ SEC("kretprobe/nv_get_file_private")
 int qgpu_cap_file_found(struct pt_regs *registers) {
   if (!inForce()) return 0;
   struct call *call = callOfCurrent(0);
-  if (call && call->began) call->holder = PT_REGS_RC(registers);
+  if (!call || !call->began) return 0;
+  call->holder = PT_REGS_RC(registers);
+  if (call->asked.verb != QGPU_CAP_IMPORT || call->held) return 0;
+  const struct qgpu_cap_name there = {call->holder, 1, 0};
+  call->held = qgpu_cap_hold(&there);
   return 0;
+}
+
+// The driver gave `taken` where another size was counted. Whoever asked for less than that and is
+// over its quota now is ended; what the driver rounds up is not asked for.
+static __always_inline void settle(const struct call *call, __u64 counted, __u64 taken) {
+  const struct qgpu_cap_quota *quota = bpf_map_lookup_elem(&quotas, &call->task);
+  const struct qgpu_cap_account *account = qgpu_cap_account_of(call->task);
+  const __u64 rounded = counted ? MORE_IS_ROUNDING : 0;
+  if (!quota || !account || taken <= counted + rounded || account->used <= quota->bytes) return;
+  altered(call->task);
+}
+
+static __always_inline void sized(const struct call *call, __u64 taken) {
+  const __u64 id = call->placed;
+  const struct qgpu_cap_memory *memory = id ? bpf_map_lookup_elem(&memories, &id) : 0;
+  if (!memory) return;
+  const __u64 counted = memory->bytes;
+  qgpu_cap_resizes(id, taken);
+  settle(call, counted, taken);
 }
 
 // NV_STATUS os_memcpy_to_user(the program's, the driver's, bytes): what the driver tells.
@@ -261,7 +376,7 @@ int qgpu_cap_answers(struct pt_regs *registers) {
     __u8 parameters[QGPU_CAP_MEMORY_BYTES] = {};
     bpf_probe_read_kernel(parameters, sizeof parameters, (const void *)from);
     call->taken = qgpu_cap_size(parameters);
-    call->told = 1;
+    sized(call, call->taken);
   } else if (asked->verb == QGPU_CAP_EXPORT && size >= 24) {
     call->passed = kernelWord(from + 12);
   } else if (asked->verb == QGPU_CAP_IMPORT && size >= 20) {
@@ -271,72 +386,68 @@ int qgpu_cap_answers(struct pt_regs *registers) {
   return 0;
 }
 
-// The driver gave `taken` where `promised` was counted. Whoever asked for less than that and is
-// over its quota now is ended; what the driver rounds up is not asked for.
-static __always_inline void settle(struct call *call, __u64 taken) {
-  const __u64 promised = call->promised;
-  call->promised = 0;
-  const struct qgpu_cap_quota *quota = bpf_map_lookup_elem(&quotas, &call->task);
-  const __u64 *used = bpf_map_lookup_elem(&accounts, &call->task);
+// Memory whose name was not free when the driver began, or for which there was no room. Without a
+// name it stays counted.
+static __always_inline void namedLate(struct call *call, const struct qgpu_cap_made *made) {
+  const __u64 promised = call->promised, taken = call->taken ? call->taken : promised;
   qgpu_cap_count(call->task, taken - promised);
-  if (!quota || !used || taken < promised + MORE_IS_ROUNDING || *used <= quota->bytes) return;
-  refuse(quota->card, 0, call->task, 1, QGPU_WAY_ALTERED);
-  bpf_send_signal(KILLED);
-}
-
-static __always_inline void endsWith(__u64 file) {
-  const __u64 yes = 1;
-  bpf_map_update_elem(&files, &file, &yes, BPF_ANY);
-}
-
-static __always_inline struct qgpu_cap_made madeBy(const struct call *call) {
-  const struct qgpu_cap_made made = {
-      {call->asked.client, kernelWord(call->at + call->asked.object_at), 0},
-      call->file,
-      call->asked.parent,
-      0};
-  return made;
+  qgpu_cap_makes(made, taken);
+  call->promised = 0;
+  settle(call, promised, taken);
 }
 
 static __always_inline void allocated(struct call *call) {
   const struct qgpu_cap_call *asked = &call->asked;
-  __u64 taken = asked->has_memory ? call->promised : 0;
-  if (call->told) taken = call->taken;
-  if (asked->size_at) taken = qgpu_cap_given(kernelLong(call->at + asked->size_at));
-  settle(call, taken);
-  struct qgpu_cap_made made = madeBy(call);
+  if (asked->size_at) {
+    call->taken = qgpu_cap_given(kernelLong(call->at + asked->size_at));
+    sized(call, call->taken);
+  }
+  if (call->placed) return;
+  struct qgpu_cap_made made = madeBy(call, kernelWord(call->at + asked->object_at));
   if (asked->is_client) {
     if (made.name.handle == 0) made.name.handle = asked->client;
     made.name.space = made.name.handle;
-    endsWith(call->file);
   }
-  qgpu_cap_makes(call->task, &made, taken);
+  endsWith(call->file);
+  if (asked->has_memory || asked->size_at) return namedLate(call, &made);
+  qgpu_cap_place(&made, 0);
 }
 
 static __always_inline void duplicated(struct call *call) {
-  const struct qgpu_cap_call *asked = &call->asked;
-  const struct qgpu_cap_made made = madeBy(call);
-  const struct qgpu_cap_name source = {asked->source_client, asked->source_object, 0};
-  const __u64 toll = qgpu_cap_toll(call->task, &source);
-  settle(call, toll);
-  qgpu_cap_names(call->task, &made, &source, toll);
+  const struct qgpu_cap_made made = madeBy(call, kernelWord(call->at + call->asked.object_at));
+  const __u64 toll = qgpu_cap_toll(call->task, call->held), promised = call->promised;
+  qgpu_cap_count(call->task, toll - promised);
+  call->promised = 0;
+  endsWith(call->file);
+  qgpu_cap_names(&made, call->held, toll);
+  call->held = 0;
+  settle(call, promised, toll);
 }
 
 static __always_inline void handedOn(struct call *call) {
   const struct qgpu_cap_call *asked = &call->asked;
-  const struct qgpu_cap_name here = {asked->client, call->passed, 0};
-  const struct qgpu_cap_name there = {call->holder, 1, 0};
-  if (!call->holder || !call->passed) return;
+  if (!call->holder || !call->passed) return altered(call->task);
   if (asked->verb == QGPU_CAP_EXPORT) {
+    const struct qgpu_cap_made held = {{call->holder, 1, 0}, call->task, call->holder, 1, 0};
+    if (call->passed != call->expected) return altered(call->task);
     endsWith(call->holder);
-    const struct qgpu_cap_made held = {there, call->holder, 1, 0};
-    qgpu_cap_names(call->task, &held, &here, 0);
-    return;
+    qgpu_cap_names(&held, call->held, 0);
+  } else {
+    const __u64 toll = qgpu_cap_toll(call->task, call->held);
+    struct qgpu_cap_made made = madeBy(call, call->passed);
+    made.parent = call->beneath;
+    qgpu_cap_count(call->task, toll);
+    qgpu_cap_names(&made, call->held, toll);
+    settle(call, 0, toll);
   }
-  const struct qgpu_cap_made made = {here, call->file, call->beneath, 0};
-  const __u64 toll = qgpu_cap_toll(call->task, &there);
-  settle(call, toll);
-  qgpu_cap_names(call->task, &made, &there, toll);
+  call->held = 0;
+}
+
+// The driver did not do it.
+static __always_inline void undone(struct call *call) {
+  if (!call->placed) return;
+  const struct qgpu_cap_name name = {call->asked.client, call->asked.object, 0};
+  qgpu_cap_ends(&name, ~0ULL);
 }
 
 SEC("kretprobe/rm_ioctl")
@@ -346,7 +457,6 @@ int qgpu_cap_call_ends(struct pt_regs *registers) {
   if (!call || !call->began) return 0;
   const struct qgpu_cap_call *asked = &call->asked;
   const __u64 began = call->began;
-  call->began = 0;
   if (asked->verb != QGPU_CAP_OTHER && kernelWord(call->at + asked->status_at) == 0) {
     if (asked->verb == QGPU_CAP_ALLOC) allocated(call);
     if (asked->verb == QGPU_CAP_DUP) duplicated(call);
@@ -355,8 +465,53 @@ int qgpu_cap_call_ends(struct pt_regs *registers) {
       const struct qgpu_cap_name freed = {asked->client, asked->object, 0};
       qgpu_cap_ends(&freed, began);
     }
+  } else {
+    undone(call);
+    call->began = 0;  // what was promised to it goes back
   }
+  if (call->held) qgpu_cap_forget_name(call->held);
+  call->held = 0;
   takeBack(call);
+  return 0;
+}
+
+// NV_STATUS nvUvmInterfaceDupMemory(card, client, object, name of its own, ...): the module of
+// unified memory maps it, and holds it until it says so.
+SEC("kprobe/nvUvmInterfaceDupMemory")
+int qgpu_cap_holding(struct pt_regs *registers) {
+  struct holding begun = {};
+  if (!inForce() || !quotaOfCurrent(&begun.task)) return 0;
+  const struct qgpu_cap_name source = {(__u32)PT_REGS_PARM2(registers),
+                                       (__u32)PT_REGS_PARM3(registers), 0};
+  const __u64 thread = bpf_get_current_pid_tgid();
+  begun.device = PT_REGS_PARM1(registers);
+  begun.handle = PT_REGS_PARM4(registers);
+  begun.held = qgpu_cap_hold(&source);
+  if (begun.held) bpf_map_update_elem(&holdings, &thread, &begun, BPF_ANY);
+  return 0;
+}
+
+SEC("kretprobe/nvUvmInterfaceDupMemory")
+int qgpu_cap_held(struct pt_regs *registers) {
+  const __u64 thread = bpf_get_current_pid_tgid();
+  const struct holding *found = inForce() ? bpf_map_lookup_elem(&holdings, &thread) : 0;
+  if (!found) return 0;
+  const struct holding held = *found;
+  bpf_map_delete_elem(&holdings, &thread);
+  if ((__u32)PT_REGS_RC(registers) != 0) {
+    qgpu_cap_forget_name(held.held);
+    return 0;
+  }
+  const struct qgpu_cap_made made = {{held.device, kernelWord(held.handle), 0}, held.task, 0, 0, 0};
+  qgpu_cap_names(&made, held.held, 0);
+  return 0;
+}
+
+// NV_STATUS nvUvmInterfaceFreeDupedHandle(card, that name)
+SEC("kprobe/nvUvmInterfaceFreeDupedHandle")
+int qgpu_cap_let_go(struct pt_regs *registers) {
+  const struct qgpu_cap_name name = {PT_REGS_PARM1(registers), (__u32)PT_REGS_PARM2(registers), 0};
+  if (inForce()) qgpu_cap_ends(&name, ~0ULL);
   return 0;
 }
 

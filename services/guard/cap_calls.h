@@ -7,17 +7,16 @@
 
 #include <linux/types.h>
 
-#define QGPU_CAP_IOCTL_TYPE 'F'
-#define QGPU_CAP_TRANSFER 211       /* carries another call, by address */
-#define QGPU_CAP_CALL_BYTES 184     /* of the largest call that is read */
-#define QGPU_CAP_MEMORY_BYTES 72    /* of an allocation's parameters, up to the size */
+#define QGPU_CAP_TRANSFER 211    /* carries another call, by address */
+#define QGPU_CAP_CALL_BYTES 184  /* of the largest call that is read */
+#define QGPU_CAP_MEMORY_BYTES 72 /* of an allocation's parameters, up to the size */
 #define QGPU_CAP_PIECE (64ULL << 10)
 
-/* The two forms of the call that makes an object, which differ between drivers. */
+/* The two forms of the call that makes an object, which differ between drivers. How large its
+   parameters are some tell too, but the driver goes by the class, and so does this. */
 struct qgpu_cap_form {
   __u32 size;      /* of the call; 0: this driver is not known */
   __u32 status_at; /* offset */
-  __u32 told_at;   /* offset of the size of the parameters; 0: it tells none */
 };
 struct qgpu_cap_forms {
   struct qgpu_cap_form brief, full;
@@ -30,20 +29,20 @@ enum qgpu_cap_verb {
   QGPU_CAP_DUP,
   QGPU_CAP_EXPORT, /* one object into a control file */
   QGPU_CAP_IMPORT, /* and a name for it out of there */
-  QGPU_CAP_CLOSED, /* ways to hand memory on that nobody counts: a task with a cap has them not */
+  QGPU_CAP_CLOSED, /* ways to have or hand on memory that nobody counts: not with a cap */
 };
 
 struct qgpu_cap_call {
   __u32 verb;
-  __u32 client, parent, object;        /* object: of an allocation as asked, see object_at */
-  __u32 source_client, source_object;  /* of a duplicate, and of what an object holds */
-  __u32 object_at, status_at;          /* offsets in the call */
-  __u32 size_at;                       /* of a heap's allocation: what the driver took; else 0 */
-  __u32 is_client;                     /* the object is one */
-  __u32 has_memory;                    /* its size is in `parameters`, QGPU_CAP_MEMORY_BYTES */
-  __u32 parameters_bytes;              /* of an export or import */
-  __u64 bytes;                         /* of a heap's allocation, as asked */
-  __u64 parameters;                    /* the program's address */
+  __u32 client, parent, object;       /* object: of an allocation as asked, see object_at */
+  __u32 source_client, source_object; /* of a duplicate, and of what an object holds */
+  __u32 object_at, status_at;         /* offsets in the call */
+  __u32 size_at;                      /* of a heap's allocation: what the driver took; else 0 */
+  __u32 is_client;                    /* the object is one */
+  __u32 has_memory;                   /* its size is in `parameters`, QGPU_CAP_MEMORY_BYTES */
+  __u32 parameters_bytes;             /* of an export or import */
+  __u64 bytes;                        /* of a heap's allocation, as asked */
+  __u64 parameters;                   /* the program's address */
 };
 
 static inline __u32 qgpu_cap_word(const void* from, __u32 at) {
@@ -68,6 +67,13 @@ static inline __u64 qgpu_cap_given(__u64 bytes) {
 static inline __u64 qgpu_cap_size(const void* parameters) {
   return qgpu_cap_word(parameters, 8) & 0x00080000 ? 0
                                                    : qgpu_cap_given(qgpu_cap_long(parameters, 64));
+}
+
+/* Objects that hold memory which other objects name, for other cards and other machines: exports,
+   what is imported from them, addresses in a fabric and of several cards. */
+static inline __u32 qgpu_cap_holds_others(__u32 object_class) {
+  return object_class == 0xe0 || object_class == 0xe1 ||
+         (object_class >= 0xf8 && object_class <= 0xfd);
 }
 
 static inline void qgpu_cap_making(const void* from, struct qgpu_cap_call* call) {
@@ -113,6 +119,12 @@ static inline void qgpu_cap_control(const void* from, struct qgpu_cap_call* call
   if (command == 0x3d0b || command == 0x3d0c) call->verb = QGPU_CAP_CLOSED;
 }
 
+/* Whether a call makes memory by a name that the driver is to choose. Others could use that before
+   anybody knows of it; NVIDIA's libraries choose their names themselves. */
+static inline __u32 qgpu_cap_unnamed(const struct qgpu_cap_call* call) {
+  return call->verb == QGPU_CAP_ALLOC && (call->has_memory || call->size_at) && call->object == 0;
+}
+
 /* `from`: QGPU_CAP_CALL_BYTES of which the first `size` are the call's, and the rest 0. */
 static inline void qgpu_cap_decode(const struct qgpu_cap_forms* forms, __u32 number, __u32 size,
                                    const void* from, struct qgpu_cap_call* call) {
@@ -121,19 +133,14 @@ static inline void qgpu_cap_decode(const struct qgpu_cap_forms* forms, __u32 num
   if (number == 0x2b && (size == forms->full.size || size == forms->brief.size)) {
     const struct qgpu_cap_form* form = size == forms->full.size ? &forms->full : &forms->brief;
     const __u32 object_class = qgpu_cap_word(from, 12);
-    __u32 told = 0;
-    if (form->told_at) told = qgpu_cap_word(from, size == forms->full.size ? 32 : 24);
     qgpu_cap_making(from, call);
     call->status_at = form->status_at;
     call->parameters = qgpu_cap_long(from, 16);
-    call->has_memory = object_class == 0x40 && call->parameters &&
-                       (told == 0 || told >= QGPU_CAP_MEMORY_BYTES);
+    call->has_memory = object_class == 0x40 && call->parameters;
+    if (qgpu_cap_holds_others(object_class)) call->verb = QGPU_CAP_CLOSED;
   } else if (number == 0x28 && size == 20) {
     qgpu_cap_making(from, call);
     call->status_at = 16;
-  } else if (number == 0x27 && size == 56 && qgpu_cap_word(from, 12) != 0x40) {
-    qgpu_cap_making(from, call);
-    call->status_at = 40;
   } else if (number == 0x29 && size == 16) {
     call->verb = QGPU_CAP_FREE;
     call->client = qgpu_cap_word(from, 0);

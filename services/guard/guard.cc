@@ -45,7 +45,9 @@ static_assert(kGuardCardsMax == QGPU_GUARD_CARDS && kGuardShared == QGPU_GUARD_S
 
 constexpr std::size_t kSaidMax = 64 * 1024;  // of libbpf and the verifier, its last part
 constexpr std::size_t kReasonMax = 600;
-constexpr const char* kOfNewer = "qgpu_ioctl_32";  // the program whose hook older kernels lack
+// The programs whose hook older kernels lack.
+constexpr const char* kNewerHook = "file_ioctl_compat";
+constexpr const char* kOfNewer[] = {"qgpu_ioctl_32", "qgpu_cap_door_32"};
 
 // libbpf's way to say something has no argument of ours.
 thread_local std::string* said = nullptr;
@@ -141,8 +143,8 @@ Result<rm::AllocForms> driverForms() {
   }
   const rm::Layout layout = rm::layoutOf(version.c_str(), version.size() + 1);
   if (layout == rm::Layout::kUnknown) {
-    return fail(ErrorCode::Unsupported, "the calls of NVIDIA's driver " + version +
-                                            " are not known to this qgpu");
+    return fail(ErrorCode::Unsupported,
+                "the calls of NVIDIA's driver " + version + " are not known to this qgpu");
   }
   return rm::allocForms(layout);
 }
@@ -242,6 +244,11 @@ Result<Object> Guard::Parts::read(const char* name, const char* from, const char
         folder + "/" + bpf_map__name(map) + "-" + std::to_string(QGPU_GUARD_LAYOUT);
     bpf_map__set_pin_path(map, path.c_str());
   }
+  for (const char* program : kOfNewer) {
+    bpf_program* const of = bpf_object__find_program_by_name(made.get(), program);
+    if (of == nullptr || libbpf_find_vmlinux_btf_id(kNewerHook, BPF_LSM_MAC) >= 0) continue;
+    bpf_program__set_autoload(of, false);
+  }
   return made;
 }
 
@@ -286,9 +293,6 @@ Status Guard::Parts::begin() {
   auto made = read("qgpu_guard", qgpuGuardObject, qgpuGuardObjectEnd);
   if (!made) return made.error();
   guard = std::move(*made);
-  if (libbpf_find_vmlinux_btf_id("file_ioctl_compat", BPF_LSM_MAC) < 0) {
-    bpf_program__set_autoload(bpf_object__find_program_by_name(guard.get(), kOfNewer), false);
-  }
   if (Status loaded = load(guard.get(), "the guard's program"); !loaded) return loaded;
   const auto fdOf = [this](const char* name) {
     return bpf_object__find_map_fd_by_name(guard.get(), name);
@@ -322,9 +326,7 @@ Status Guard::Parts::beginCap() {
     ::close(old);
   }
   ++choice.generation;
-  const auto form = [](const rm::AllocForm& of) {
-    return qgpu_cap_form{of.size, of.statusAt, of.sizeAt};
-  };
+  const auto form = [](const rm::AllocForm& of) { return qgpu_cap_form{of.size, of.statusAt}; };
   choice.forms = {form(forms->shortForm), form(forms->longForm)};
   if (bpf_map__set_initial_value(constants, &choice.generation, sizeof choice.generation) != 0) {
     return failed("the cap's program", errno);
@@ -393,6 +395,11 @@ Result<std::unique_ptr<Guard>> Guard::open(const std::string& folder) {
   if (Status begun = parts->beginCap(); !begun) {
     parts->pinned = guards;
     parts->whyNoCap = begun.error().message;
+    // An earlier manager's goes on with the quotas that it had, rather than nothing.
+    const std::string ofMap = "-" + std::to_string(QGPU_GUARD_LAYOUT);
+    for (const std::string& name : namesIn(folder)) {
+      if (name.starts_with("qgpu_cap_") || name.ends_with(ofMap)) parts->pinned.insert(name);
+    }
   }
   parts->clear();
   parts->adopt();
@@ -490,7 +497,7 @@ const std::string& Guard::whyNoCap() const {
 // What is counted goes on being counted under a new quota.
 Status Guard::setQuota(std::uint64_t task, std::uint32_t card, Bytes quota) {
   if (!caps()) return ok();
-  const std::uint64_t none = 0;
+  const qgpu_cap_account none{};
   const qgpu_cap_quota now{static_cast<std::uint64_t>(std::max<std::int64_t>(quota.value, 0)),
                            std::min(card, kGuardShared), 0};
   const bool counted = bpf_map_update_elem(parts_->accounts, &task, &none, BPF_NOEXIST) == 0;
@@ -507,10 +514,22 @@ void Guard::dropQuota(std::uint64_t task) {
   bpf_map_delete_elem(parts_->accounts, &task);
 }
 
+void Guard::keepQuotas(const std::set<std::uint64_t>& tasks) {
+  if (!caps()) return;
+  std::vector<std::uint64_t> gone;
+  std::uint64_t task = 0;
+  const void* before = nullptr;
+  while (bpf_map_get_next_key(parts_->accounts, before, &task) == 0) {
+    if (!tasks.contains(task)) gone.push_back(task);
+    before = &task;
+  }
+  for (const std::uint64_t one : gone) dropQuota(one);
+}
+
 std::optional<Bytes> Guard::bytesHeld(std::uint64_t task) const {
-  std::uint64_t bytes = 0;
-  if (!caps() || bpf_map_lookup_elem(parts_->accounts, &task, &bytes) != 0) return std::nullopt;
-  return Bytes(static_cast<std::int64_t>(bytes));
+  qgpu_cap_account account{};
+  if (!caps() || bpf_map_lookup_elem(parts_->accounts, &task, &account) != 0) return std::nullopt;
+  return Bytes(static_cast<std::int64_t>(account.used));
 }
 
 std::uint64_t Guard::tally(std::uint32_t card) const {

@@ -8,8 +8,8 @@
 // says it when the process has attached, a fork does not pass it on, and the kernel takes it back
 // when the process executes a program.
 //
-// Beside it, where NVIDIA's driver is, there is the cap (cap.bpf.c): a task has no more memory of its
-// card than its quota, counted in the kernel at the driver's own calls.
+// Beside it, where NVIDIA's driver is, there is the cap (cap.bpf.c): a task has no more memory of
+// its card than its quota, counted in the kernel at the driver's own calls.
 //
 // All of it is pinned in a folder of bpffs, so that it holds while no manager runs, and the next
 // one goes on with the same maps: it puts its own programs over those that are there, without a
@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -46,7 +47,7 @@ struct GuardRefusal {
     Ioctl,
     Map,
     Quota,    // more memory than is left of its quota
-    HandOn,   // memory to others, by a way that nobody counts
+    Closed,   // memory, by a way that nobody counts
     Altered,  // a call that was another one when the driver read it: the process was ended
   };
   std::uint64_t task = 0;
@@ -99,6 +100,8 @@ class Guard {
   // it has had before is not counted. Nothing without caps().
   Status setQuota(std::uint64_t task, std::uint32_t card, Bytes quota);
   void dropQuota(std::uint64_t task);
+  // Of those with a quota, also since an earlier manager, only these have one from now on.
+  void keepQuotas(const std::set<std::uint64_t>& tasks);
   // What the driver has given it since; nothing: it has no cap.
   std::optional<Bytes> bytesHeld(std::uint64_t task) const;
 

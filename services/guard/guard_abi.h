@@ -1,7 +1,7 @@
 #pragma once
 // What the programs in the kernel (guard.bpf.c, cap.bpf.c) and their loader (guard.h) share: the
-// values of their maps. C, since both sides read it. The maps outlive a manager: a change of what stands
-// here raises QGPU_GUARD_LAYOUT, and a manager with another one begins with empty maps.
+// values of their maps. C, since both sides read it. The maps outlive a manager: a change of what
+// stands here raises QGPU_GUARD_LAYOUT, and a manager with another one begins with empty maps.
 
 #include <linux/types.h>
 
@@ -14,7 +14,8 @@
 #define QGPU_GUARD_GROUPS 4096 /* cgroups */
 #define QGPU_CAP_ACCOUNTS 4096 /* tasks with a cap */
 #define QGPU_CAP_OBJECTS 65536 /* of the driver, of all such tasks */
-#define QGPU_GUARD_NAME 16     /* of a program, as the kernel keeps it */
+#define QGPU_CAP_OBJECTS_OF_TASK 16384
+#define QGPU_GUARD_NAME 16 /* of a program, as the kernel keeps it */
 
 /* A process that is judged: of a task, or come from such a one. */
 struct qgpu_guard_process {
@@ -35,7 +36,7 @@ enum qgpu_guard_way {
   QGPU_WAY_MAP,
   /* of the cap */
   QGPU_WAY_QUOTA,   /* more memory than is left of the quota */
-  QGPU_WAY_HAND_ON, /* memory to others by a way that is not counted */
+  QGPU_WAY_CLOSED,  /* memory by a way that nobody counts */
   QGPU_WAY_ALTERED, /* a call that was another one when the driver read it: the process is ended */
 };
 
@@ -68,8 +69,13 @@ struct qgpu_cap_quota {
   __u32 pad;
 };
 
-/* The name of one of the driver's objects. `space` is the number of its client, or the address of the
-   control file that holds it. */
+struct qgpu_cap_account {
+  __u64 used;    /* bytes, with what was promised to calls that run */
+  __u64 objects; /* that have a name in `objects` */
+};
+
+/* The name of one of the driver's objects. `space` is the number of its client, or the address of
+   what else holds it: a control file, or a card for the module of unified memory. */
 struct qgpu_cap_name {
   __u64 space;
   __u32 handle;
@@ -81,6 +87,7 @@ struct qgpu_cap_object {
   __u64 born;   /* serial */
   __u64 file;   /* ends with it */
   __u64 ending; /* serial of the call that ends it */
+  __u64 task;
   __u32 parent;
   __u32 children;
 };

@@ -40,6 +40,7 @@ Status Guard::setQuota(std::uint64_t, std::uint32_t, Bytes) {
   return ok();
 }
 void Guard::dropQuota(std::uint64_t) {}
+void Guard::keepQuotas(const std::set<std::uint64_t>&) {}
 std::optional<Bytes> Guard::bytesHeld(std::uint64_t) const {
   return std::nullopt;
 }

@@ -5,11 +5,10 @@
 // how a refusal is told. guard.bpf.c is the guard, cap.bpf.c the cap of memory; both are loaded
 // over the same maps.
 
-#include <linux/bpf.h>
-
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
+#include <linux/bpf.h>
 
 #include "services/guard/guard_abi.h"
 
@@ -21,7 +20,7 @@ struct inode {
 } KERNELS;
 
 struct file {
-  struct inode *f_inode;
+  struct inode* f_inode;
 } KERNELS;
 
 struct kernfs_node {
@@ -29,25 +28,25 @@ struct kernfs_node {
 } KERNELS;
 
 struct cgroup_subsys_state {
-  struct cgroup *cgroup;
-  struct cgroup_subsys_state *parent;
+  struct cgroup* cgroup;
+  struct cgroup_subsys_state* parent;
 } KERNELS;
 
 struct cgroup {
   struct cgroup_subsys_state self;
-  struct kernfs_node *kn;
+  struct kernfs_node* kn;
 } KERNELS;
 
 struct css_set {
-  struct cgroup_subsys_state *subsys[1];
-  struct cgroup *dfl_cgrp;
+  struct cgroup_subsys_state* subsys[1];
+  struct cgroup* dfl_cgrp;
 } KERNELS;
 
 struct task_struct {
   int pid;
   int tgid;
-  struct task_struct *group_leader;
-  struct css_set *cgroups;
+  struct task_struct* group_leader;
+  struct css_set* cgroups;
 } KERNELS;
 
 enum cgroup_subsys_id { devices_cgrp_id = 1 };
@@ -95,19 +94,19 @@ struct {
 
 // The task of the nearest cgroup that is judged, from this one upwards; 0: none is. The kernel's
 // structures are read in place: a pointer that leads nowhere reads as 0.
-static __always_inline __u64 taskUpwards(struct cgroup_subsys_state *css, __u64 devices) {
+static __always_inline __u64 taskUpwards(struct cgroup_subsys_state* css, __u64 devices) {
   struct qgpu_guard_group group = {.devices = devices};
   for (int i = 0; i < GROUPS_DEEP && css; i++) {
     group.id = css->cgroup->kn->id;
-    const __u64 *task = bpf_map_lookup_elem(&groups, &group);
+    const __u64* task = bpf_map_lookup_elem(&groups, &group);
     if (task) return *task;
     css = css->parent;
   }
   return 0;
 }
 
-static __always_inline __u64 taskOfGroup(struct task_struct *task) {
-  struct css_set *set = task->cgroups;
+static __always_inline __u64 taskOfGroup(struct task_struct* task) {
+  struct css_set* set = task->cgroups;
   const __u64 found = taskUpwards(&set->dfl_cgrp->self, 0);
   if (found || !bpf_core_enum_value_exists(enum cgroup_subsys_id, devices_cgrp_id)) return found;
   return taskUpwards(set->subsys[bpf_core_enum_value(enum cgroup_subsys_id, devices_cgrp_id)], 1);
@@ -115,14 +114,14 @@ static __always_inline __u64 taskOfGroup(struct task_struct *task) {
 
 static __always_inline void refuse(__u32 card, __u32 device, __u64 task, __u32 attached,
                                    enum qgpu_guard_way way) {
-  struct qgpu_guard_tally *tally = bpf_map_lookup_elem(&tallies, &card);
+  struct qgpu_guard_tally* tally = bpf_map_lookup_elem(&tallies, &card);
   if (!tally) return;
   __sync_fetch_and_add(&tally->refused, 1);
   // Two at once may both be told: the clock is not locked.
   const __u64 now = bpf_ktime_get_ns();
   if (now - tally->told_ns < TELL_EACH_NS) return;
   tally->told_ns = now;
-  struct qgpu_guard_refusal *told = bpf_ringbuf_reserve(&refusals, sizeof *told, 0);
+  struct qgpu_guard_refusal* told = bpf_ringbuf_reserve(&refusals, sizeof *told, 0);
   if (!told) return;
   told->task = task;
   told->pid = bpf_get_current_pid_tgid() >> 32;

@@ -241,11 +241,10 @@ Promise judgeEscape(const Result<EscapeFigures>& measured) {
   const EscapeFigures& m = *measured;
   promise.figures = {
       {"kernels", m.kernels}, {"beyond_quota_bytes", m.beyondBytes}, {"exit_status", m.exit}};
-  const bool guarded = m.isolation == "guarded";
+  const bool guarded = m.isolation != "library";
   if (m.kernels > 0 && guarded) {
-    return notProven(std::move(promise),
-                     "the manager calls the card guarded, and the program "
-                     "computed on it all the same");
+    return notProven(std::move(promise), "the manager calls the card " + m.isolation +
+                                             ", and the program computed on it all the same");
   }
   if (m.kernels > 0) {
     return weaker(std::move(promise), m.isolation +

@@ -1,7 +1,7 @@
-// guard_tenant NODE [attach[,exec|,take=MIB]]: opens a device node, attached to its task or not. Ends
-// with 0, or the error's number; with 99 where it should attach and can't. "attach,exec" attaches and
-// executes itself without. "attach,take=MIB" asks the driver that stands in for NVIDIA's for memory,
-// past the library; what that answers by its status ends with 98.
+// guard_tenant NODE [attach[,exec|,take=MIB]]: opens a device node, attached to its task or not.
+// Ends with 0, or the error's number; with 99 where it should attach and can't. "attach,exec"
+// attaches and executes itself without. "attach,take=MIB" asks the driver that stands in for
+// NVIDIA's for memory, past the library; what that answers by its status ends with 98.
 
 #include <cerrno>
 #include <cstdlib>

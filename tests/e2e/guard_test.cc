@@ -117,8 +117,8 @@ class CappedNode : public GuardedNode {
   }
   // A task of one GiB that asks the driver past the library.
   int takes(const std::string& mib) {
-    const auto task = manager_->runTask({"--name", "tenant", "--memory", "1", "--",
-                                         tenant(), kStandinNode, "attach,take=" + mib});
+    const auto task = manager_->runTask(
+        {"--name", "tenant", "--memory", "1", "--", tenant(), kStandinNode, "attach,take=" + mib});
     return task->wait().value_or(-1);
   }
 };
@@ -134,8 +134,7 @@ TEST_F(CappedNode, AManagerThatWasKilledLeavesTheCap) {
   const std::string go = folder_ / "go";
   ASSERT_EQ(::mkfifo(go.c_str(), 0600), 0);
   const std::string line = "read go <" + go + "; $T /dev/standin attach,take=1025";
-  auto task = manager_->runTask({"--name", "stays", "--memory", "1", "--", "sh",
-                                 "-c", line},
+  auto task = manager_->runTask({"--name", "stays", "--memory", "1", "--", "sh", "-c", line},
                                 {{"T", tenant()}});
   ASSERT_TRUE(eventually([&] { return !manager_->task("stays").is_null(); }));
   manager_->kill();

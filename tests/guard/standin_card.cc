@@ -1,5 +1,6 @@
 #include "tests/guard/standin_card.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +17,11 @@ namespace {
 int askForTests(unsigned number, void* argument) {
   const Fd file(::open(kStandinNode, O_RDWR | O_CLOEXEC));
   return ::ioctl(file.get(), _IOC(_IOC_READ, 'Q', number, 8), argument);
+}
+
+rm::Handle chosen(rm::Handle handle) {
+  static std::atomic<rm::Handle> last{0x5c100000};
+  return handle != 0 ? handle : ++last;
 }
 
 int statusOf(int rc, std::uint32_t status) {
@@ -57,9 +63,21 @@ StandinFile::StandinFile() : file_(::open(kStandinNode, O_RDWR | O_CLOEXEC)) {
   ::_exit(252);
 }
 
-int StandinFile::call(std::uint32_t number, void* argument, std::uint32_t size) const {
-  const unsigned long request = _IOC(_IOC_READ | _IOC_WRITE, rm::kIoctlType, number, size);
+int StandinFile::call(std::uint32_t number, void* argument, std::uint32_t size, char type) const {
+  const unsigned long request = _IOC(_IOC_READ | _IOC_WRITE, type, number, size);
   return ::syscall(SYS_ioctl, file_.get(), request, argument) == 0 ? 0 : -errno;
+}
+
+int StandinFile::holdForUnified(rm::Handle object, rm::Handle& name) const {
+  rm::Handle words[] = {client_, object, 0};
+  const int rc = call(5, words, sizeof words, 'Q');
+  name = words[2];
+  return rc;
+}
+
+int StandinFile::letGoForUnified(rm::Handle name) const {
+  rm::Handle words[] = {0, 0, name};
+  return call(6, words, sizeof words, 'Q');
 }
 
 int StandinFile::makeClient() {
@@ -84,7 +102,8 @@ int StandinFile::alloc(rm::Handle parent, rm::Handle& handle, std::uint64_t byte
   memory.known.size = bytes;
   memory.known.flags = flags;
   StandinAlloc made{};
-  made.head = {client_, parent, handle, rm::kLocalMemory, reinterpret_cast<std::uintptr_t>(&memory)};
+  made.head = {client_, parent, chosen(handle), rm::kLocalMemory,
+               reinterpret_cast<std::uintptr_t>(&memory)};
   made.parametersSize = sizeof memory;
   const int rc = call(rm::kEscAlloc, &made, sizeof made);
   handle = made.head.object;
@@ -103,7 +122,7 @@ int StandinFile::heapAlloc(std::uint32_t function, rm::Handle& handle, std::uint
   heap.client = client_;
   heap.parent = kDeviceName;
   heap.function = function;
-  heap.bySize.object = handle;
+  heap.bySize.object = chosen(handle);
   if (function == rm::kHeapAllocSize) {
     heap.bySize.size = bytes;
     heap.bySize.attributes = attributes;
@@ -138,8 +157,8 @@ int StandinFile::duplicate(const StandinFile& from, rm::Handle source, rm::Handl
 }
 
 int StandinFile::control(std::uint32_t command, void* parameters, std::uint32_t size) {
-  rm::ControlCall control{client_, client_, command, 0, reinterpret_cast<std::uintptr_t>(parameters),
-                          size, 0};
+  rm::ControlCall control{
+      client_, client_, command, 0, reinterpret_cast<std::uintptr_t>(parameters), size, 0};
   const int rc = call(rm::kEscControl, &control, sizeof control);
   return statusOf(rc, control.status);
 }

@@ -29,7 +29,8 @@ class StandinFile {
  public:
   StandinFile();
 
-  // Each: the driver's status, or minus the error of the call; a handle of 0 lets the driver choose.
+  // Each: the driver's status, or minus the error of the call. A handle of 0 lets the driver choose
+  // it; for memory one is chosen here, as NVIDIA's libraries do it.
   int makeClient();
   int make(rm::Handle parent, rm::Handle& handle, std::uint32_t objectClass);
   int alloc(rm::Handle parent, rm::Handle& handle, std::uint64_t bytes, std::uint32_t flags = 0);
@@ -44,8 +45,12 @@ class StandinFile {
   // `number` with the call's bytes, through the call that carries others.
   int carried(std::uint32_t number, void* call, std::uint32_t size);
 
-  // As the driver takes it, by the plain system call. Minus the error, else 0.
-  int call(std::uint32_t number, void* argument, std::uint32_t size) const;
+  // As the driver takes it, by the plain system call. Minus the error, else 0. The driver looks at
+  // no type.
+  int call(std::uint32_t number, void* argument, std::uint32_t size, char type = 'F') const;
+  // What the module of unified memory does when a program maps an object.
+  int holdForUnified(rm::Handle object, rm::Handle& name) const;
+  int letGoForUnified(rm::Handle name) const;
 
   int fd() const { return file_.get(); }
   void close() { file_.reset(); }

@@ -6,7 +6,8 @@
 // headers (nvos.h, nv-ioctl.h, ctrl0000unix.h) with literal numbers.
 //
 // Beside these calls, of type 'Q', for tests: 1 tells the bytes that are given now; 2 has the next
-// call wait before it reads what the program wrote; 3 waits until one does; 4 lets it go on.
+// call wait before it reads what the program wrote; 3 waits until one does; 4 lets it go on; 5 has
+// memory held as the module of unified memory does it, and 6 lets go of it.
 
 #include <linux/completion.h>
 #include <linux/device.h>
@@ -61,6 +62,9 @@ u32 os_memcpy_to_user(void *to, const void *from, u32 size);
 nv_file_private_t *nv_get_file_private(s32 fd, bool control, void **keep);
 u32 rm_ioctl(void *stack, void *card, nv_file_private_t *file, u32 number, void *data, u32 size);
 void rm_cleanup_file_private(void *stack, void *card, nv_file_private_t *file);
+u32 nv_dma_buf_export(void *card, void *call);
+u32 nvUvmInterfaceDupMemory(void *card, u32 client, u32 handle, u32 *name, void *facts);
+u32 nvUvmInterfaceFreeDupedHandle(void *card, u32 name);
 
 KEPT u32 os_memcpy_from_user(void *to, const void *from, u32 size) {
   return copy_from_user(to, (const void __user *)from, size) ? 0x1e : OK;
@@ -280,6 +284,35 @@ again:
   mutex_unlock(&lock);
 }
 
+KEPT u32 nv_dma_buf_export(void *card, void *call) {
+  return NOT_SUPPORTED;
+}
+
+// Under a client of the kernel's own, which no file ends.
+KEPT u32 nvUvmInterfaceDupMemory(void *card, u32 client, u32 handle, u32 *name, void *facts) {
+  const struct object *source;
+  struct object *object = NULL;
+  mutex_lock(&lock);
+  source = find(client, handle);
+  if (source && source->memory) object = make(0xf0000000, 0xf0000000, ++last_handle, 0x40);
+  if (object) {
+    object->memory = source->memory;
+    object->memory->names++;
+    *name = object->handle;
+  }
+  mutex_unlock(&lock);
+  return object ? OK : NOT_FOUND;
+}
+
+KEPT u32 nvUvmInterfaceFreeDupedHandle(void *card, u32 name) {
+  struct object *object;
+  mutex_lock(&lock);
+  object = find(0xf0000000, name);
+  if (object) end(object);
+  mutex_unlock(&lock);
+  return object ? OK : NOT_FOUND;
+}
+
 static int open_file(struct inode *inode, struct file *file) {
   file->private_data = kzalloc(sizeof(struct file_state), GFP_KERNEL);
   return file->private_data ? 0 : -ENOMEM;
@@ -293,6 +326,8 @@ static int close_file(struct inode *inode, struct file *file) {
 }
 
 static long for_tests(unsigned int command, void __user *argument) {
+  static u64 card;
+  u32 words[3] = {};
   switch (_IOC_NR(command)) {
     case 1:
       return copy_to_user(argument, &given, sizeof given) ? -EFAULT : 0;
@@ -307,6 +342,13 @@ static long for_tests(unsigned int command, void __user *argument) {
     case 4:
       complete(&go_on);
       return 0;
+    case 5:  // client, object; its name there
+      if (copy_from_user(words, argument, sizeof words)) return -EFAULT;
+      if (nvUvmInterfaceDupMemory(&card, words[0], words[1], &words[2], NULL) != OK) return -ENOENT;
+      return copy_to_user(argument, words, sizeof words) ? -EFAULT : 0;
+    case 6:
+      if (copy_from_user(words, argument, sizeof words)) return -EFAULT;
+      return nvUvmInterfaceFreeDupedHandle(&card, words[2]) == OK ? 0 : -ENOENT;
     default:
       return -ENOTTY;
   }
@@ -322,7 +364,6 @@ static long do_call(struct file *file, unsigned int command, unsigned long argum
   long rc = 0;
   void *copy;
   if (_IOC_TYPE(command) == 'Q') return for_tests(command, (void __user *)argument);
-  if (_IOC_TYPE(command) != 'F') return -ENOTTY;
   if (waits) {
     waits = false;
     complete(&arrived);
@@ -338,7 +379,10 @@ static long do_call(struct file *file, unsigned int command, unsigned long argum
   if (copy_from_user(copy, (void __user *)carried.argument, carried.size)) {
     rc = -EFAULT;
   } else {
-    status = rm_ioctl(NULL, NULL, &state->nvfp, carried.number, copy, carried.size);
+    // This one is the kernel's half's own.
+    status = carried.number == 217
+                 ? nv_dma_buf_export(NULL, copy)
+                 : rm_ioctl(NULL, NULL, &state->nvfp, carried.number, copy, carried.size);
     if (status != OK) rc = -EINVAL;
     if (copy_to_user((void __user *)carried.argument, copy, carried.size)) rc = -EFAULT;
   }
@@ -351,6 +395,7 @@ static const struct file_operations operations = {
     .open = open_file,
     .release = close_file,
     .unlocked_ioctl = do_call,
+    .compat_ioctl = do_call,
 };
 
 static struct class *devices;

@@ -57,7 +57,7 @@ long bpf_for_each_map_elem(Map<Key, Value>* map, void* visit, void* context, int
 
 Map<qgpu_cap_name, qgpu_cap_object> objects;
 Map<std::uint64_t, qgpu_cap_memory> memories;
-Map<std::uint64_t, std::uint64_t> accounts;
+Map<std::uint64_t, qgpu_cap_account> accounts;
 Map<std::uint32_t, std::uint64_t> serials;
 
 }  // namespace
@@ -75,24 +75,28 @@ class CapLedger : public ::testing::Test {
   void SetUp() override {
     objects = {};
     memories = {};
-    accounts.values = {{kTask, 0}, {kOther, 0}};
+    accounts.values = {{kTask, {}}, {kOther, {}}};
     serials.values = {{0, 0}};
   }
-  static std::uint64_t used(std::uint64_t task = kTask) { return accounts.values.at(task); }
+  static std::uint64_t used(std::uint64_t task = kTask) { return accounts.values.at(task).used; }
   static void makes(std::uint32_t client, std::uint32_t parent, std::uint32_t handle,
                     std::uint64_t bytes = 0, std::uint64_t file = kFile,
                     std::uint64_t task = kTask) {
-    const qgpu_cap_made made{{client, handle, 0}, file, parent, 0};
+    const qgpu_cap_made made{{client, handle, 0}, task, file, parent, 0};
     qgpu_cap_count(task, bytes);
-    qgpu_cap_makes(task, &made, bytes);
+    if (bytes != 0) {
+      qgpu_cap_makes(&made, bytes);
+    } else {
+      qgpu_cap_place(&made, 0);
+    }
   }
   static void names(std::uint32_t client, std::uint32_t handle, std::uint32_t sourceClient,
                     std::uint32_t source, std::uint64_t task = kTask) {
     const qgpu_cap_name from{sourceClient, source, 0};
-    const qgpu_cap_made made{{client, handle, 0}, kFile, client, 0};
-    const std::uint64_t toll = qgpu_cap_toll(task, &from);
+    const qgpu_cap_made made{{client, handle, 0}, task, kFile, client, 0};
+    const std::uint64_t held = qgpu_cap_hold(&from), toll = qgpu_cap_toll(task, held);
     qgpu_cap_count(task, toll);
-    qgpu_cap_names(task, &made, &from, toll);
+    qgpu_cap_names(&made, held, toll);
   }
   static void ends(std::uint32_t client, std::uint32_t handle, std::uint64_t before = ~0ull) {
     const qgpu_cap_name name{client, handle, 0};
@@ -101,13 +105,13 @@ class CapLedger : public ::testing::Test {
 };
 
 TEST_F(CapLedger, TakesFromTheQuotaWhatItHas) {
-  __u64 held = 0;
+  qgpu_cap_account held{};
   EXPECT_TRUE(qgpu_cap_reserve(&held, 100, 60));
   EXPECT_FALSE(qgpu_cap_reserve(&held, 100, 41));
   EXPECT_FALSE(qgpu_cap_reserve(&held, 100, ~0ull));
   EXPECT_TRUE(qgpu_cap_reserve(&held, 100, 40));
   EXPECT_FALSE(qgpu_cap_reserve(&held, 50, 1)) << "a quota that became smaller";
-  EXPECT_EQ(held, 100u);
+  EXPECT_EQ(held.used, 100u);
 }
 
 TEST_F(CapLedger, AnotherTasksMemoryCountsForBoth) {
@@ -144,8 +148,8 @@ TEST_F(CapLedger, AFileEndsWhatItHolds) {
   makes(1, 1, 1);
   makes(1, 1, 10, 500);
   const qgpu_cap_name source{1, 10, 0};
-  const qgpu_cap_made held{{kFile + 64, 1, 0}, kFile + 64, 1, 0};
-  qgpu_cap_names(kTask, &held, &source, 0);
+  const qgpu_cap_made held{{kFile + 64, 1, 0}, kTask, kFile + 64, 1, 0};
+  qgpu_cap_names(&held, qgpu_cap_hold(&source), 0);
   ends(1, 10);
   EXPECT_EQ(used(), 500u);
   qgpu_cap_closes(kFile + 64, ~0ull);
@@ -159,6 +163,44 @@ TEST_F(CapLedger, WithoutRoomForNamesWhatIsCountedStays) {
   EXPECT_EQ(used(), 500u);
   qgpu_cap_closes(kFile, ~0ull);
   EXPECT_EQ(used(), 500u) << "never less than the driver gave";
+}
+
+TEST_F(CapLedger, WhatIsHeldOutlivesItsNames) {
+  makes(1, 1, 1);
+  makes(1, 1, 10, 500);
+  const qgpu_cap_name source{1, 10, 0};
+  const std::uint64_t held = qgpu_cap_hold(&source);
+  ends(1, 1);
+  EXPECT_EQ(used(), 500u);
+  const qgpu_cap_made made{{2, 20, 0}, kTask, kFile, 2, 0};
+  qgpu_cap_names(&made, held, 0);
+  EXPECT_EQ(used(), 500u);
+  ends(2, 20);
+  EXPECT_EQ(used(), 0u);
+}
+
+TEST_F(CapLedger, ATaskHasItsPartOfTheNamesAndNoMore) {
+  makes(1, 1, 1);
+  for (std::uint32_t i = 0; i < QGPU_CAP_OBJECTS_OF_TASK + 10; ++i) makes(1, 1, 100 + i);
+  EXPECT_EQ(objects.values.size(), std::size_t{QGPU_CAP_OBJECTS_OF_TASK});
+  makes(2, 2, 2, 0, kFile + 1, kOther);
+  EXPECT_EQ(objects.values.size(), QGPU_CAP_OBJECTS_OF_TASK + std::size_t{1})
+      << "others have theirs";
+  ends(1, 1);
+  EXPECT_EQ(accounts.values.at(kTask).objects, 0u);
+}
+
+TEST_F(CapLedger, MemoryOfAnotherSizeIsCountedAsThat) {
+  makes(1, 1, 1);
+  const qgpu_cap_made made{{1, 10, 0}, kTask, kFile, 1, 0};
+  qgpu_cap_count(kTask, 64);
+  const std::uint64_t id = qgpu_cap_makes(&made, 64);
+  qgpu_cap_resizes(id, 128);
+  EXPECT_EQ(used(), 128u);
+  qgpu_cap_resizes(id, 32);
+  EXPECT_EQ(used(), 32u);
+  ends(1, 10);
+  EXPECT_EQ(used(), 0u);
 }
 
 struct Stories : CapLedger {
@@ -225,8 +267,8 @@ struct Stories : CapLedger {
   static void namesOfFile(std::uint32_t owner, std::uint32_t name, std::uint32_t from,
                           std::uint32_t source) {
     const qgpu_cap_name of{from, source, 0};
-    const qgpu_cap_made made{{owner, name, 0}, kFile + owner, owner, 0};
-    qgpu_cap_names(kTask, &made, &of, 0);
+    const qgpu_cap_made made{{owner, name, 0}, kTask, kFile + owner, owner, 0};
+    qgpu_cap_names(&made, qgpu_cap_hold(&of), 0);
   }
 };
 

@@ -14,13 +14,14 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
 #include "services/nvidia_abi/rm_objects.h"
+#include "tests/guard/standin_card.h"
 #include "tests/testing/eventually.h"
 #include "tests/unit/services/guard/holder.h"
-#include "tests/guard/standin_card.h"
 #include "tests/unit/services/guard/tenants.h"
 
 namespace qgpu::testing {
@@ -30,12 +31,12 @@ constexpr std::uint64_t kQuota = 64 * kMiB;
 constexpr std::uint64_t kOtherTask = 8;
 
 // In a child's body, where an expectation of the test's would be lost: ends it with the line.
-#define HOLDS(what)                                                             \
-  do {                                                                          \
-    if (!(what)) {                                                              \
-      std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what);   \
-      return __LINE__ % 250 + 1;                                                \
-    }                                                                           \
+#define HOLDS(what)                                                           \
+  do {                                                                        \
+    if (!(what)) {                                                            \
+      std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what); \
+      return __LINE__ % 250 + 1;                                              \
+    }                                                                         \
   } while (false)
 
 constexpr Bytes bytes(std::uint64_t n) {
@@ -107,16 +108,17 @@ TEST_F(CapTest, CountsWhatTheDriverGave) {
 }
 
 TEST_F(CapTest, WhatTakesNoMemoryOfTheCardIsFree) {
-  EXPECT_EQ(attached([&] {
-              StandinFile file;
-              rm::Handle address = 0, host = 0, context = 0;
-              HOLDS(file.alloc(StandinFile::kDeviceName, address, 1ull << 40, rm::kFlagVirtual) == 0);
-              HOLDS(file.heapAlloc(rm::kHeapAllocSize, host, 80 * kMiB, 1u << 25) == 0);
-              HOLDS(file.make(StandinFile::kDeviceName, context, 0xa06c) == 0);
-              HOLDS(counted() == 0 && agrees());
-              return 0;
-            }),
-            0);
+  EXPECT_EQ(
+      attached([&] {
+        StandinFile file;
+        rm::Handle address = 0, host = 0, context = 0;
+        HOLDS(file.alloc(StandinFile::kDeviceName, address, 1ull << 40, rm::kFlagVirtual) == 0);
+        HOLDS(file.heapAlloc(rm::kHeapAllocSize, host, 80 * kMiB, 1u << 25) == 0);
+        HOLDS(file.make(StandinFile::kDeviceName, context, 0xa06c) == 0);
+        HOLDS(counted() == 0 && agrees());
+        return 0;
+      }),
+      0);
 }
 
 TEST_F(CapTest, RefusesWhatTheQuotaHasNoRoomFor) {
@@ -142,16 +144,17 @@ TEST_F(CapTest, RefusesWhatTheQuotaHasNoRoomFor) {
 }
 
 TEST_F(CapTest, WhatTheDriverRefusesIsNotCounted) {
-  EXPECT_EQ(attached([&] {
-              StandinFile file;
-              rm::Handle one = 0, nowhere = 5;
-              HOLDS(file.alloc(0xbad, one, kMiB) == static_cast<int>(rm::kObjectNotFound));
-              HOLDS(file.alloc(StandinFile::kDeviceName, one, 0) == static_cast<int>(rm::kNoMemory));
-              HOLDS(file.free(nowhere) == static_cast<int>(rm::kObjectNotFound));
-              HOLDS(counted() == 0 && agrees());
-              return 0;
-            }),
-            0);
+  EXPECT_EQ(
+      attached([&] {
+        StandinFile file;
+        rm::Handle one = 0, nowhere = 5;
+        HOLDS(file.alloc(0xbad, one, kMiB) == static_cast<int>(rm::kObjectNotFound));
+        HOLDS(file.alloc(StandinFile::kDeviceName, one, 0) == static_cast<int>(rm::kNoMemory));
+        HOLDS(file.free(nowhere) == static_cast<int>(rm::kObjectNotFound));
+        HOLDS(counted() == 0 && agrees());
+        return 0;
+      }),
+      0);
 }
 
 TEST_F(CapTest, WhatIsAboveTakesWhatIsBeneathAlong) {
@@ -235,18 +238,19 @@ TEST_F(CapTest, AnotherTasksMemoryCountsForBoth) {
   ASSERT_TRUE(made.hear());
   rm::Handle client = 0;
   ASSERT_EQ(::read(made.out.get(), &client, sizeof client), static_cast<ssize_t>(sizeof client));
-  EXPECT_EQ(tenantOf(kOtherTask,
-                     [&] {
-                       StandinFile file;
-                       rm::DupCall small{file.client(), StandinFile::kDeviceName, 0, client, 0xaaa, 0, 0};
-                       HOLDS(file.call(rm::kEscDupObject, &small, sizeof small) == 0);
-                       HOLDS(small.status == 0 && counted(kOtherTask) == 2 * kMiB);
-                       rm::DupCall large{file.client(), StandinFile::kDeviceName, 0, client, 0xbbb, 0, 0};
-                       HOLDS(file.call(rm::kEscDupObject, &large, sizeof large) == -ENOMEM);
-                       HOLDS(counted(kOtherTask) == 2 * kMiB && counted() == 6 * kMiB);
-                       return 0;
-                     }),
-            0);
+  EXPECT_EQ(
+      tenantOf(kOtherTask,
+               [&] {
+                 StandinFile file;
+                 rm::DupCall small{file.client(), StandinFile::kDeviceName, 0, client, 0xaaa, 0, 0};
+                 HOLDS(file.call(rm::kEscDupObject, &small, sizeof small) == 0);
+                 HOLDS(small.status == 0 && counted(kOtherTask) == 2 * kMiB);
+                 rm::DupCall large{file.client(), StandinFile::kDeviceName, 0, client, 0xbbb, 0, 0};
+                 HOLDS(file.call(rm::kEscDupObject, &large, sizeof large) == -ENOMEM);
+                 HOLDS(counted(kOtherTask) == 2 * kMiB && counted() == 6 * kMiB);
+                 return 0;
+               }),
+      0);
   EXPECT_EQ(counted(kOtherTask), 0u);
   end.say();
   EXPECT_EQ(first.wait(), 0);
@@ -295,7 +299,8 @@ class Story {
         }
         return;
       }
-      case 1: case 2: {
+      case 1:
+      case 2: {
         rm::Handle made = 0;
         const rm::Handle parent = any(of);
         const std::uint64_t size = pick(3 * kMiB);
@@ -312,7 +317,8 @@ class Story {
         }
         return;
       }
-      case 4: case 5: {
+      case 4:
+      case 5: {
         auto from = files_.begin();
         std::advance(from, pick(files_.size()));
         rm::Handle made = 0;
@@ -394,7 +400,8 @@ TEST_F(CapTest, InAThousandStoriesItAgreesWithTheLibraryAndTheDriver) {
                 for (int i = 0; i < 30; ++i) {
                   story->step();
                   if (counted() == story->bytes() && agrees()) continue;
-                  std::fprintf(stderr, "seed %u, step %d: %lu counted, %lu by the library, %lu given\n",
+                  std::fprintf(stderr,
+                               "seed %u, step %d: %lu counted, %lu by the library, %lu given\n",
                                seed, i, counted(), story->bytes(), standinGiven());
                   return 1;
                 }
@@ -407,13 +414,24 @@ TEST_F(CapTest, InAThousandStoriesItAgreesWithTheLibraryAndTheDriver) {
 
 // --- ways out ---
 
+// A call to make memory, as a program has it in its own hands.
+struct Asking {
+  explicit Asking(const StandinFile& file, std::uint64_t bytes) {
+    memory.known.size = bytes;
+    made.head = {file.client(), StandinFile::kDeviceName, 0x5c000001, rm::kLocalMemory,
+                 reinterpret_cast<std::uintptr_t>(&memory)};
+  }
+  StandinMemory memory;
+  StandinAlloc made{};
+};
+
 TEST_F(CapTest, AWayThroughAnotherCallCounts) {
   EXPECT_EQ(attached([&] {
               StandinFile file;
               StandinMemory memory;
               memory.known.size = kQuota + 1;
               StandinAlloc made{};
-              made.head = {file.client(), StandinFile::kDeviceName, 0, rm::kLocalMemory,
+              made.head = {file.client(), StandinFile::kDeviceName, 0x5c000001, rm::kLocalMemory,
                            reinterpret_cast<std::uintptr_t>(&memory)};
               HOLDS(file.carried(rm::kEscAlloc, &made, sizeof made) == -ENOMEM);
               memory.known.size = kMiB;
@@ -422,13 +440,14 @@ TEST_F(CapTest, AWayThroughAnotherCallCounts) {
               struct {
                 rm::AllocCall head;
                 std::uint32_t size, status;
-              } brief{{file.client(), StandinFile::kDeviceName, 0, rm::kLocalMemory,
+              } brief{{file.client(), StandinFile::kDeviceName, 0x5c000002, rm::kLocalMemory,
                        reinterpret_cast<std::uintptr_t>(&memory)},
-                      0, 0};
+                      0,
+                      0};
               HOLDS(file.call(rm::kEscAlloc, &brief, 32) == 0 && brief.status == 0);
               HOLDS(counted() == 2 * kMiB && agrees());
               memory.known.size = kQuota;
-              brief.head.object = 0;
+              brief.head.object = 0x5c000003;
               HOLDS(file.call(rm::kEscAlloc, &brief, 32) == -ENOMEM);
               return 0;
             }),
@@ -450,16 +469,50 @@ TEST_F(CapTest, ManyObjectsAtOnceAndDmaBufsAreRefused) {
             0);
 }
 
-// A call to make memory, as a program has it in its own hands.
-struct Asking {
-  explicit Asking(const StandinFile& file, std::uint64_t bytes) {
-    memory.known.size = bytes;
-    made.head = {file.client(), StandinFile::kDeviceName, 0, rm::kLocalMemory,
-                 reinterpret_cast<std::uintptr_t>(&memory)};
-  }
-  StandinMemory memory;
-  StandinAlloc made{};
-};
+TEST_F(CapTest, WhatTheDriverLooksNotAtHelpsNobody) {
+  EXPECT_EQ(attached([&] {
+              StandinFile file;
+              Asking large(file, kQuota + 1), fits(file, kMiB);
+              HOLDS(file.call(rm::kEscAlloc, &large.made, sizeof large.made, 'X') == -ENOMEM);
+              large.made.parametersSize = 8;
+              HOLDS(file.call(rm::kEscAlloc, &large.made, sizeof large.made) == -ENOMEM);
+              fits.made.parametersSize = 8;
+              HOLDS(file.call(rm::kEscAlloc, &fits.made, sizeof fits.made, 'X') == 0);
+              HOLDS(fits.made.status == 0 && counted() == kMiB && agrees());
+              return 0;
+            }),
+            0);
+}
+
+TEST_F(CapTest, NamesLeftToTheDriverOthersMemoryAndTheDisplayHalfAreRefused) {
+  EXPECT_EQ(attached([&] {
+              StandinFile file;
+              Asking unnamed(file, kMiB);
+              unnamed.made.head.object = 0;
+              HOLDS(file.call(rm::kEscAlloc, &unnamed.made, sizeof unnamed.made) == -EPERM);
+              rm::Handle fabric = 0;
+              HOLDS(file.make(StandinFile::kDeviceName, fabric, rm::kFabricMemory) == -EPERM);
+              std::uint8_t display[32] = {};
+              HOLDS(file.call(0x4b, display, sizeof display, 'd') == -EPERM);
+              HOLDS(counted() == 0 && agrees());
+              return 0;
+            }),
+            0);
+}
+
+TEST_F(CapTest, WhatUnifiedMemoryHoldsIsCountedUntilItLetsGo) {
+  EXPECT_EQ(attached([&] {
+              StandinFile file;
+              rm::Handle one = 0, held = 0;
+              HOLDS(file.alloc(StandinFile::kDeviceName, one, 4 * kMiB) == 0);
+              HOLDS(file.holdForUnified(one, held) == 0);
+              HOLDS(file.free(one) == 0 && counted() == 4 * kMiB && agrees());
+              HOLDS(file.letGoForUnified(held) == 0 && counted() == 0 && agrees());
+              HOLDS(file.holdForUnified(0x999, held) == -ENOENT && counted() == 0);
+              return 0;
+            }),
+            0);
+}
 
 // The call passes the door as it is, and is altered before the driver reads it.
 int alteredBehindTheDoor(const StandinFile& file, std::uint32_t number, void* call,
@@ -519,8 +572,13 @@ TEST_F(CapTest, WhoHandsMemoryOnBehindTheDoorIsEnded) {
   EXPECT_EQ(attached([&] {
               StandinFile file;
               rm::ExportMany many{};
-              rm::ControlCall control{file.client(), file.client(), 0x1234, 0,
-                                      reinterpret_cast<std::uintptr_t>(&many), sizeof many, 0};
+              rm::ControlCall control{file.client(),
+                                      file.client(),
+                                      0x1234,
+                                      0,
+                                      reinterpret_cast<std::uintptr_t>(&many),
+                                      sizeof many,
+                                      0};
               alteredBehindTheDoor(file, rm::kEscControl, &control, sizeof control,
                                    [&] { control.command = rm::kExportMany; });
               return 0;
@@ -544,17 +602,73 @@ TEST_F(CapTest, ACallThatHidesAnotherBehindTheDoorIsEnded) {
             -SIGKILL);
 }
 
+TEST_F(CapTest, NotEvenALittleIsHadPastTheDoor) {
+  EXPECT_EQ(attached([&] {
+              StandinFile file;
+              rm::Handle all = 0;
+              HOLDS(file.alloc(StandinFile::kDeviceName, all, kQuota) == 0);
+              Asking asking(file, 64 << 10);
+              asking.made.head.objectClass = 0xa06c;
+              alteredBehindTheDoor(file, rm::kEscAlloc, &asking.made, sizeof asking.made,
+                                   [&] { asking.made.head.objectClass = rm::kLocalMemory; });
+              return 0;
+            }),
+            -SIGKILL);
+}
+
+TEST_F(CapTest, AFileThatOthersHoldIsNoWayAround) {
+  EXPECT_EQ(attached([&] {
+              StandinFile file;
+              rm::Handle mine = 0;
+              HOLDS(file.alloc(StandinFile::kDeviceName, mine, kMiB) == 0);
+              const pid_t child = ::fork();
+              if (child == 0) {
+                const Fd self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+                if (!guard->letIn(self, kGuardedTask, {0})) ::_exit(9);
+                Asking asking(file, kMiB);
+                alteredBehindTheDoor(file, rm::kEscAlloc, &asking.made, sizeof asking.made,
+                                     [&] { asking.memory.known.size = 2 * kQuota; });
+                ::_exit(0);
+              }
+              int status = 0;
+              HOLDS(::waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+              // What the child got is in this process's file. The manager ends the task; the kernel
+              // gives it nothing more, and counts it all.
+              HOLDS(counted() == 2 * kQuota + kMiB && agrees());
+              HOLDS(file.free(mine) == 0);
+              HOLDS(file.alloc(StandinFile::kDeviceName, mine, 1) == -ENOMEM);
+              return 0;
+            }),
+            0);
+}
+
+TEST_F(CapTest, ANameThatIsTakenWhileItsMemoryIsBeingMadeCounts) {
+  EXPECT_EQ(attached([&] {
+              StandinFile file;
+              rm::Handle one = 0x5c000001, two = 0;
+              HOLDS(file.alloc(StandinFile::kDeviceName, one, 2 * kMiB) == 0);
+              // It loses its first name between the door and the driver, and has the second then.
+              rm::DupCall dup{
+                  file.client(), StandinFile::kDeviceName, 0x5c000002, file.client(), one, 0, 0};
+              HOLDS(alteredBehindTheDoor(file, rm::kEscDupObject, &dup, sizeof dup,
+                                         [&] { file.free(one); }) == 0);
+              HOLDS(dup.status != 0 && counted() == 0 && agrees());
+              HOLDS(file.alloc(StandinFile::kDeviceName, two, kMiB) == 0 && agrees());
+              return 0;
+            }),
+            0);
+}
+
 TEST_F(CapTest, WhatWasAlteredAndFitsIsCounted) {
   EXPECT_EQ(attached([&] {
               StandinFile file;
               Asking more(file, kMiB), less(file, 16 * kMiB);
-              HOLDS(alteredBehindTheDoor(file, rm::kEscAlloc, &more.made, sizeof more.made, [&] {
-                      more.memory.known.size = 8 * kMiB;
-                    }) == 0);
+              less.made.head.object = 0x5c000002;
+              HOLDS(alteredBehindTheDoor(file, rm::kEscAlloc, &more.made, sizeof more.made,
+                                         [&] { more.memory.known.size = 8 * kMiB; }) == 0);
               HOLDS(counted() == 8 * kMiB && agrees());
-              HOLDS(alteredBehindTheDoor(file, rm::kEscAlloc, &less.made, sizeof less.made, [&] {
-                      less.memory.known.size = kMiB;
-                    }) == 0);
+              HOLDS(alteredBehindTheDoor(file, rm::kEscAlloc, &less.made, sizeof less.made,
+                                         [&] { less.memory.known.size = kMiB; }) == 0);
               HOLDS(counted() == 9 * kMiB && agrees());
               return 0;
             }),
@@ -564,8 +678,8 @@ TEST_F(CapTest, WhatWasAlteredAndFitsIsCounted) {
 TEST_F(CapTest, WhatTheDriverCouldNotTellIsCounted) {
   EXPECT_EQ(attached([&] {
               StandinFile file;
-              void* const page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE,
-                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+              void* const page =
+                  ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
               Asking asking(file, 4 * kMiB);
               std::memcpy(page, &asking.memory, sizeof asking.memory);
               asking.made.head.parameters = reinterpret_cast<std::uintptr_t>(page);
@@ -581,8 +695,8 @@ TEST_F(CapTest, WhatTheDriverCouldNotTellIsCounted) {
 TEST_F(CapTest, WhatTheProgramSaysAfterwardsIsNotAsked) {
   EXPECT_EQ(attached([&] {
               StandinFile file;
-              void* const page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE,
-                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+              void* const page =
+                  ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
               Asking asking(file, 4 * kMiB);
               asking.made.status = 0x51;
               std::memcpy(page, &asking.made, sizeof asking.made);
@@ -625,12 +739,11 @@ TEST_F(CapTest, AThreadThatEndsInItsCallLeavesNothingCounted) {
               StandinFile file;
               Asking asking(file, 4 * kMiB);
               // The driver can't read what the door could: it never begins.
-              void* const page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE,
-                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+              void* const page =
+                  ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
               std::memcpy(page, &asking.made, sizeof asking.made);
-              HOLDS(alteredBehindTheDoor(file, rm::kEscAlloc, page, sizeof asking.made, [&] {
-                      ::munmap(page, 4096);
-                    }) == -EFAULT);
+              HOLDS(alteredBehindTheDoor(file, rm::kEscAlloc, page, sizeof asking.made,
+                                         [&] { ::munmap(page, 4096); }) == -EFAULT);
               HOLDS(eventually([&] { return counted() == 0; }) && agrees());
               return 0;
             }),

@@ -135,6 +135,8 @@ TEST(Judge, AnEscapeIsWeakerByTheLibraryAndABreachOfAGuard) {
   EXPECT_NE(escape("library", 40).why.find("library"), std::string::npos) << "it names the rung";
   EXPECT_EQ(escape("guarded", 0).verdict, Verdict::Proven);
   EXPECT_EQ(escape("guarded", 1).verdict, Verdict::NotProven);
+  EXPECT_EQ(escape("capped", 0).verdict, Verdict::Proven);
+  EXPECT_EQ(escape("capped", 1).verdict, Verdict::NotProven);
   EXPECT_EQ(escape("library", 0).verdict, Verdict::NotProven) << "nothing is known that kept it";
 }
 
