@@ -5,10 +5,13 @@
 // how a refusal is told. guard.bpf.c is the guard, cap.bpf.c the cap of memory; both are loaded
 // over the same maps.
 
-#include <bpf/bpf_core_read.h>
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_tracing.h>
+// In this order: libbpf's headers go by the kernel's types.
+// clang-format off
 #include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+// clang-format on
 
 #include "services/guard/guard_abi.h"
 
