@@ -1,3 +1,3 @@
 # What the guard in the kernel adds to opens and ioctls.
-add_executable(bench_guard bench_guard.cc ${CMAKE_SOURCE_DIR}/tests/guard/standin_card.cc)
-target_link_libraries(bench_guard PRIVATE qgpu_flags qgpu_guard qgpu_testing)
+add_executable(bench_guard bench_guard.cc)
+target_link_libraries(bench_guard PRIVATE qgpu_flags qgpu_guard qgpu_standin_card qgpu_testing)

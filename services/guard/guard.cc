@@ -26,13 +26,13 @@
 asm(".section .rodata\n"
     ".balign 8\n"
     "qgpuGuardObject:\n"
-    ".incbin \"" GUARD_OBJECT_FILE
-    "\"\n"
+    ".incbin \"" GUARD_OBJECTS
+    "/guard.o\"\n"
     "qgpuGuardObjectEnd:\n"
     ".balign 8\n"
     "qgpuCapObject:\n"
-    ".incbin \"" CAP_OBJECT_FILE
-    "\"\n"
+    ".incbin \"" GUARD_OBJECTS
+    "/cap.o\"\n"
     "qgpuCapObjectEnd:\n"
     ".previous\n");
 extern "C" const char qgpuGuardObject[], qgpuGuardObjectEnd[];

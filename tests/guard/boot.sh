@@ -2,8 +2,9 @@
 # boot.sh FOLDER KERNEL PROGRAM [ARGUMENT...]: runs a program as root on another Linux kernel, in
 # qemu, with nothing but the program, the shared libraries it needs, what EXTRA names (paths), the
 # tree in the folder TREE, and busybox. FOLDER is for what it makes. Ends with the program's status;
-# with RUN=exec the program is the first process, and says "status: N" itself. MORE has further
-# options of qemu, and SET a variable for the program: with "-icount shift=0,sleep=off" a nanosecond of its clock is an instruction.
+# with RUN=exec the program is the first process, and says "status: N" itself. SET is a variable for
+# the program. ACCEL="-accel tcg" keeps off a kvm that does not work. MORE has further options of
+# qemu: with "-icount shift=0,sleep=off" a nanosecond of its clock is an instruction.
 set -eu
 
 folder=$1 kernel=$2
@@ -48,8 +49,8 @@ ln -sf /bin/busybox "$root/bin/sh"
 (cd "$root" && find . | cpio --quiet -o -H newc | gzip -1) >"$folder/initramfs"
 log=$folder/console.log
 # shellcheck disable=SC2086
-timeout "${LIMIT:-600}" qemu-system-x86_64 -accel kvm -accel tcg -cpu max -smp "${CPUS:-2}" \
-  -m 1024 -nodefaults -no-reboot -nographic -serial stdio -kernel "$kernel" \
+timeout "${LIMIT:-600}" qemu-system-x86_64 ${ACCEL:--accel kvm -accel tcg} -cpu max \
+  -smp "${CPUS:-2}" -m 1024 -nodefaults -no-reboot -nographic -serial stdio -kernel "$kernel" \
   -initrd "$folder/initramfs" ${MORE:-} \
   -append "console=ttyS0 ${APPEND:-quiet} panic=-1 rdinit=/init" </dev/null >"$log" 2>&1 || true
 tr -d '\r' <"$log"
