@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "services/guard/guard_abi.h"
 #include "tests/unit/services/guard/holder.h"
 #include "tests/unit/services/guard/tenants.h"
 
@@ -171,8 +172,8 @@ TEST_F(GuardTest, WhatAnOlderManagerLeftGoes) {
   ASSERT_EQ(::mkdir((path("bpf") + "/other").c_str(), 0700), 0);
   auto other = Guard::open(path("bpf") + "/other/run");
   ASSERT_TRUE(other);
-  ASSERT_EQ(::rename((path("bpf") + "/other/run/nodes-1").c_str(), (folder + "/nodes-0").c_str()),
-            0);
+  const std::string ofThis = "/other/run/nodes-" + std::to_string(QGPU_GUARD_LAYOUT);
+  ASSERT_EQ(::rename((path("bpf") + ofThis).c_str(), (folder + "/nodes-0").c_str()), 0);
   auto next = Guard::open(folder);
   ASSERT_TRUE(next) << next.error().message;
   guard = std::move(*next);
