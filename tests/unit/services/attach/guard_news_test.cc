@@ -32,6 +32,20 @@ TEST_F(GuardNewsTest, SaysWhoWasKeptFromWhatAndWhy) {
             "task");
 }
 
+TEST_F(GuardNewsTest, SaysOfTheCapWhatToMakeOfIt) {
+  GuardRefusal one = refusal(1);
+  one.attached = true;
+  const auto textOf = [&](GuardRefusal::Way way) {
+    one.way = way;
+    ++one.task;
+    return news_.textOf(one, millis(1));
+  };
+  EXPECT_NE(textOf(GuardRefusal::Way::Quota).find("its task's quota has no room"),
+            std::string::npos);
+  EXPECT_NE(textOf(GuardRefusal::Way::Closed).find("nobody counts"), std::string::npos);
+  EXPECT_NE(textOf(GuardRefusal::Way::Altered).find("was ended, and its task"), std::string::npos);
+}
+
 TEST_F(GuardNewsTest, OneThatTriesAgainAndAgainIsToldOfOnceInAWhile) {
   EXPECT_NE(news_.textOf(refusal(1), millis(1)), "");
   EXPECT_EQ(news_.textOf(refusal(1), seconds(5)), "");
