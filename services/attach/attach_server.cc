@@ -140,11 +140,6 @@ void AttachServer::endRecovery() {
   recoveryTimer_ = 0;
   book_.complete();
   booked_({});
-  if (options_.guard != nullptr) {
-    std::set<std::uint64_t> known;
-    for (const auto& [id, task] : tasks_) known.insert(id);
-    options_.guard->keepQuotas(known);
-  }
   roster_.recoveryOver();
 }
 
@@ -209,10 +204,21 @@ Status AttachServer::judge(const GuestTask& task, const Fd& owner) {
   }
   // Of several cards each is its task's alone.
   if (task.cards.size() == 1) {
-    Status capped = options_.guard->setQuota(task.id, task.cards.front(), task.pages.quota());
-    if (!capped) return capped;
+    if (Status capped = cap(task); !capped) return capped;
   }
   return owner ? options_.guard->judge(owner, task.id) : ok();
+}
+
+// Tasks that ended while no manager ran have left theirs: they go when the room is needed.
+Status AttachServer::cap(const GuestTask& task) {
+  const auto set = [&] {
+    return options_.guard->setQuota(task.id, task.cards.front(), task.pages.quota());
+  };
+  if (set()) return ok();
+  std::set<std::uint64_t> known;
+  for (const auto& [id, other] : tasks_) known.insert(id);
+  options_.guard->keepQuotas(known);
+  return set();
 }
 
 void AttachServer::shutOut(const GuestProcess& process) {
@@ -250,7 +256,6 @@ void AttachServer::closed(schema::TaskClosed::Reader closed) {
     port_.close(*found->second);
     for (const auto& [slot, process] : found->second->processes) shutOut(*process);
   }
-  if (options_.guard != nullptr) options_.guard->dropQuota(id);
   roster_.closed(id, closed.getKill());
 }
 
@@ -277,6 +282,7 @@ void AttachServer::kill(std::uint64_t id, Kill how) {
 }
 
 void AttachServer::ended(std::uint64_t id) {
+  if (options_.guard != nullptr) options_.guard->dropQuota(id);
   records_.remove(id);
   if (const auto killed = killing_.find(id); killed != killing_.end()) {
     loop_.cancel(killed->second);

@@ -130,6 +130,7 @@ class AttachServer final : private RosterPlatform {
   void ownerGone(GuestTask& task);
   void erase(std::uint64_t task);
   Status judge(const GuestTask& task, const Fd& owner);
+  Status cap(const GuestTask& task);
   void shutOut(const GuestProcess& process);
 
   Loop& loop_;

@@ -2,11 +2,11 @@
 // The cap in the kernel: a task has no more memory of its card than its quota, whatever its
 // programs do. It counts at NVIDIA's own driver. docs/internals/guard.md says why it is made so.
 //
-// Three looks at each call. The door is a security hook: it reads what a program asks for, takes
-// that from the quota or refuses. But what lies in a program's memory, the program may change once
-// it was read. So the driver's copy is read as well, when the driver begins (the call) and when it
-// tells what it gave (its parameters): that is what counts. Who asked for one thing at the door and
-// had another one behind it is ended, and what the driver gave it ends with it.
+// Each call is looked at four times. The door is a security hook: it reads what a program asks for,
+// takes that from the quota or refuses. But what lies in a program's memory, the program may change
+// once it was read. So the driver's copy is read as well: when the driver begins (the call), when it
+// tells what it gave (its parameters), and when it returns (the status). That is what counts. Who
+// asked for one thing at the door and had another one behind it is ended.
 //
 // The names that are probed are the functions of NVIDIA's modules, open and closed, by which the
 // kernel's half (nv.c, os-interface.c) and the driver's core call each other.
@@ -16,9 +16,8 @@
 #include "services/guard/cap_calls.h"
 #include "services/guard/judged.bpf.h"
 
-#define NO_MORE_MEMORY -12 /* ENOMEM */
 #define KILLED 9
-#define DRM_ALLOC 0x4b /* of nvidia-drm: memory through the display half */
+#define MODESET (195u << 20 | 254) /* the node of NVIDIA's display half */
 #define MORE_IS_ROUNDING (2ULL << 20) /* beyond the 64 KiB that are counted at the door */
 
 #ifdef __TARGET_ARCH_x86
@@ -81,18 +80,13 @@ struct call {
   __u64 holder;    // and of the one that it names
   __u64 placed;    // the memory that it makes, known from the beginning
   __u64 taken;     // and its size, as the driver told it
+  __u32 told;      // the driver told what it did, whether or not the program could hear it
   __u64 held;      // the memory that it makes another name for
   __u32 expected;  // what an export names at the door
   __u32 passed;    // and what it, or an import, named
   __u32 beneath;
-  __u32 pad;
   struct qgpu_cap_call asked;
   __u8 words[QGPU_CAP_CALL_BYTES];  // to decode from: too large for the stack
-};
-
-// What the module of unified memory is about to hold.
-struct holding {
-  __u64 task, device, handle, held;
 };
 
 struct {
@@ -115,15 +109,19 @@ struct closing {
   __u64 file, began;
 };
 
+// What the module of unified memory is about to hold.
+struct holding {
+  __u64 task, device, handle, held;
+};
 struct {
-  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(type, BPF_MAP_TYPE_LRU_HASH);
   __uint(max_entries, 1024);
   __type(key, __u64);  // the thread
   __type(value, struct holding);
 } holdings SEC(".maps");
 
 struct {
-  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(type, BPF_MAP_TYPE_LRU_HASH);
   __uint(max_entries, 1024);
   __type(key, __u64);
   __type(value, struct closing);
@@ -179,9 +177,12 @@ static __always_inline void takeBack(struct call *call) {
 // quota any more: what another process of it holds by the same file stays with that.
 static __always_inline void altered(__u64 task) {
   struct qgpu_cap_quota *quota = bpf_map_lookup_elem(&quotas, &task);
+  struct qgpu_guard_tally *tally = quota ? bpf_map_lookup_elem(&tallies, &quota->card) : 0;
   if (!quota) return;
+  if (tally) tally->told_ns = 0;  // this one is told, whatever was a moment ago
   refuse(quota->card, 0, task, 1, QGPU_WAY_ALTERED);
   quota->bytes = 0;
+  quota->altered = 1;
   bpf_send_signal(KILLED);
 }
 
@@ -214,6 +215,13 @@ static __always_inline int closed(const struct qgpu_cap_quota *quota, __u32 devi
   return REFUSED;
 }
 
+// The display half gives memory of the card too, and holds what it is handed: of nvidia-drm, memory
+// made and imported, and what DRM makes for plain pictures.
+static __always_inline int isOfDisplay(__u32 device, __u32 type, __u32 number) {
+  return device == MODESET ||
+         (type == 'd' && (number == 0x41 || number == 0x4b || number == 0xb2));
+}
+
 // The driver looks at the number of a call and at its size, and not at its type.
 SEC("lsm.s/file_ioctl")
 int BPF_PROG(qgpu_cap_door, struct file *file, unsigned int command, unsigned long argument) {
@@ -226,12 +234,11 @@ int BPF_PROG(qgpu_cap_door, struct file *file, unsigned int command, unsigned lo
   const struct qgpu_cap_quota *quota = quotaOfCurrent(&task);
   if (!quota) return 0;
   struct call *call = callOfCurrent(BPF_LOCAL_STORAGE_GET_F_CREATE);
-  if (!call) return NO_MORE_MEMORY;
+  if (!call) return NO_MEMORY;
   takeBack(call);
   call->task = task;
   __u32 number = command & 0xff, size = command >> 16 & 0x3fff;
-  // Its display half gives memory of the card too, where that is on.
-  if ((command >> 8 & 0xff) == 'd' && number == DRM_ALLOC) return closed(quota, device, task);
+  if (isOfDisplay(device, command >> 8 & 0xff, number)) return closed(quota, device, task);
   if (number == QGPU_CAP_TRANSFER) {
     __u64 carried[2] = {};
     if (bpf_copy_from_user(carried, sizeof carried, (const void *)argument) != 0) return 0;
@@ -250,7 +257,7 @@ int BPF_PROG(qgpu_cap_door, struct file *file, unsigned int command, unsigned lo
   struct qgpu_cap_account *account = qgpu_cap_account_of(task);
   if (!account || !qgpu_cap_reserve(account, quota->bytes, promised)) {
     refuse(quota->card, device, task, 1, QGPU_WAY_QUOTA);
-    return NO_MORE_MEMORY;
+    return NO_MEMORY;
   }
   call->promised = promised;
   return 0;
@@ -281,9 +288,34 @@ static __always_inline struct qgpu_cap_made madeBy(const struct call *call, __u3
   return made;
 }
 
+// The driver gave `taken` where another size was counted. Whoever asked for less than that and is
+// over its quota now is ended; what the driver rounds up is not asked for.
+static __always_inline void settle(const struct call *call, __u64 counted, __u64 taken) {
+  const struct qgpu_cap_quota *quota = bpf_map_lookup_elem(&quotas, &call->task);
+  const struct qgpu_cap_account *account = qgpu_cap_account_of(call->task);
+  const __u64 rounded = counted ? MORE_IS_ROUNDING : 0;
+  if (!quota || !account || taken <= counted + rounded || account->used <= quota->bytes) return;
+  altered(call->task);
+}
+
+static __always_inline void sized(const struct call *call, __u64 taken) {
+  const __u64 id = call->placed;
+  const struct qgpu_cap_memory *memory = id ? bpf_map_lookup_elem(&memories, &id) : 0;
+  if (!memory) return;
+  const __u64 counted = memory->bytes;
+  qgpu_cap_resizes(id, taken);
+  settle(call, counted, taken);
+}
+
 // Memory is known from before the driver makes it: then nobody can have another name for it first.
 static __always_inline void placeMemory(struct call *call) {
   const struct qgpu_cap_made made = madeBy(call, call->asked.object);
+  const __u64 asked = call->asked.bytes, promised = call->promised;
+  if (asked > promised) {  // a heap's call tells its size itself
+    qgpu_cap_count(call->task, asked - promised);
+    call->promised = asked;
+    settle(call, promised, asked);
+  }
   if (bpf_map_lookup_elem(&objects, &made.name)) return;  // the driver will refuse it
   call->placed = qgpu_cap_makes(&made, call->promised);
   endsWith(call->file);
@@ -306,7 +338,7 @@ int qgpu_cap_call_begins(struct pt_regs *registers) {
   call->at = PT_REGS_PARM5(registers);
   call->file = PT_REGS_PARM3(registers);
   call->holder = call->placed = call->held = 0;
-  call->taken = call->passed = call->beneath = 0;
+  call->taken = call->told = call->passed = call->beneath = 0;
   bpf_probe_read_kernel(call->words, readable(size), (const void *)call->at);
   qgpu_cap_decode(&now->forms, (__u32)PT_REGS_PARM4(registers), size, call->words, &call->asked);
   call->began = qgpu_cap_serial();
@@ -345,25 +377,6 @@ int qgpu_cap_file_found(struct pt_regs *registers) {
   return 0;
 }
 
-// The driver gave `taken` where another size was counted. Whoever asked for less than that and is
-// over its quota now is ended; what the driver rounds up is not asked for.
-static __always_inline void settle(const struct call *call, __u64 counted, __u64 taken) {
-  const struct qgpu_cap_quota *quota = bpf_map_lookup_elem(&quotas, &call->task);
-  const struct qgpu_cap_account *account = qgpu_cap_account_of(call->task);
-  const __u64 rounded = counted ? MORE_IS_ROUNDING : 0;
-  if (!quota || !account || taken <= counted + rounded || account->used <= quota->bytes) return;
-  altered(call->task);
-}
-
-static __always_inline void sized(const struct call *call, __u64 taken) {
-  const __u64 id = call->placed;
-  const struct qgpu_cap_memory *memory = id ? bpf_map_lookup_elem(&memories, &id) : 0;
-  if (!memory) return;
-  const __u64 counted = memory->bytes;
-  qgpu_cap_resizes(id, taken);
-  settle(call, counted, taken);
-}
-
 // NV_STATUS os_memcpy_to_user(the program's, the driver's, bytes): what the driver tells.
 SEC("kprobe/os_memcpy_to_user")
 int qgpu_cap_answers(struct pt_regs *registers) {
@@ -376,18 +389,21 @@ int qgpu_cap_answers(struct pt_regs *registers) {
     __u8 parameters[QGPU_CAP_MEMORY_BYTES] = {};
     bpf_probe_read_kernel(parameters, sizeof parameters, (const void *)from);
     call->taken = qgpu_cap_size(parameters);
+    call->told = 1;
     sized(call, call->taken);
   } else if (asked->verb == QGPU_CAP_EXPORT && size >= 24) {
     call->passed = kernelWord(from + 12);
+    call->told = 1;
   } else if (asked->verb == QGPU_CAP_IMPORT && size >= 20) {
     call->beneath = kernelWord(from + 12);
     call->passed = kernelWord(from + 16);
+    call->told = 1;
   }
   return 0;
 }
 
-// Memory whose name was not free when the driver began, or for which there was no room. Without a
-// name it stays counted.
+// Memory whose name was not free when the driver began, or was another's meanwhile, or for which
+// there was no room. Without a name it stays counted.
 static __always_inline void namedLate(struct call *call, const struct qgpu_cap_made *made) {
   const __u64 promised = call->promised, taken = call->taken ? call->taken : promised;
   qgpu_cap_count(call->task, taken - promised);
@@ -402,8 +418,11 @@ static __always_inline void allocated(struct call *call) {
     call->taken = qgpu_cap_given(kernelLong(call->at + asked->size_at));
     sized(call, call->taken);
   }
-  if (call->placed) return;
-  struct qgpu_cap_made made = madeBy(call, kernelWord(call->at + asked->object_at));
+  const __u32 handle = kernelWord(call->at + asked->object_at);
+  const __u64 id = call->placed;
+  if (id && handle != asked->object) return altered(call->task);
+  if (id && bpf_map_lookup_elem(&memories, &id)) return;
+  struct qgpu_cap_made made = madeBy(call, handle);
   if (asked->is_client) {
     if (made.name.handle == 0) made.name.handle = asked->client;
     made.name.space = made.name.handle;
@@ -415,6 +434,8 @@ static __always_inline void allocated(struct call *call) {
 
 static __always_inline void duplicated(struct call *call) {
   const struct qgpu_cap_made made = madeBy(call, kernelWord(call->at + call->asked.object_at));
+  const struct qgpu_cap_name source = {call->asked.source_client, call->asked.source_object, 0};
+  if (!call->held) call->held = qgpu_cap_hold(&source);  // that was being made as this began
   const __u64 toll = qgpu_cap_toll(call->task, call->held), promised = call->promised;
   qgpu_cap_count(call->task, toll - promised);
   call->promised = 0;
@@ -427,6 +448,9 @@ static __always_inline void duplicated(struct call *call) {
 static __always_inline void handedOn(struct call *call) {
   const struct qgpu_cap_call *asked = &call->asked;
   if (!call->holder || !call->passed) return altered(call->task);
+  const struct qgpu_cap_name here = {asked->client, call->passed, 0};
+  const struct qgpu_cap_name there = {call->holder, 1, 0};
+  if (!call->held) call->held = qgpu_cap_hold(asked->verb == QGPU_CAP_EXPORT ? &here : &there);
   if (asked->verb == QGPU_CAP_EXPORT) {
     const struct qgpu_cap_made held = {{call->holder, 1, 0}, call->task, call->holder, 1, 0};
     if (call->passed != call->expected) return altered(call->task);
@@ -445,9 +469,9 @@ static __always_inline void handedOn(struct call *call) {
 
 // The driver did not do it.
 static __always_inline void undone(struct call *call) {
-  if (!call->placed) return;
   const struct qgpu_cap_name name = {call->asked.client, call->asked.object, 0};
-  qgpu_cap_ends(&name, ~0ULL);
+  const struct qgpu_cap_object *object = bpf_map_lookup_elem(&objects, &name);
+  if (call->placed && object && object->memory == call->placed) qgpu_cap_ends(&name, ~0ULL);
 }
 
 SEC("kretprobe/rm_ioctl")
@@ -457,7 +481,10 @@ int qgpu_cap_call_ends(struct pt_regs *registers) {
   if (!call || !call->began) return 0;
   const struct qgpu_cap_call *asked = &call->asked;
   const __u64 began = call->began;
-  if (asked->verb != QGPU_CAP_OTHER && kernelWord(call->at + asked->status_at) == 0) {
+  // What the driver tells it has done, and it stays done where the program's memory could not take
+  // that: then the status says only so.
+  const int done = call->told || kernelWord(call->at + asked->status_at) == 0;
+  if (asked->verb != QGPU_CAP_OTHER && done) {
     if (asked->verb == QGPU_CAP_ALLOC) allocated(call);
     if (asked->verb == QGPU_CAP_DUP) duplicated(call);
     if (asked->verb == QGPU_CAP_EXPORT || asked->verb == QGPU_CAP_IMPORT) handedOn(call);

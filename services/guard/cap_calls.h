@@ -7,9 +7,10 @@
 
 #include <linux/types.h>
 
-#define QGPU_CAP_TRANSFER 211    /* carries another call, by address */
-#define QGPU_CAP_CALL_BYTES 184  /* of the largest call that is read */
-#define QGPU_CAP_MEMORY_BYTES 72 /* of an allocation's parameters, up to the size */
+#define QGPU_CAP_TRANSFER 211      /* carries another call, by address */
+#define QGPU_CAP_CALL_BYTES 184    /* of the largest call that is read */
+#define QGPU_CAP_MEMORY_BYTES 72   /* of an allocation's parameters, up to the size */
+#define QGPU_CAP_HEAP_NAMED 0x4000 /* of its flags: the program chose the name */
 #define QGPU_CAP_PIECE (64ULL << 10)
 
 /* The two forms of the call that makes an object, which differ between drivers. How large its
@@ -40,7 +41,6 @@ struct qgpu_cap_call {
   __u32 size_at;                      /* of a heap's allocation: what the driver took; else 0 */
   __u32 is_client;                    /* the object is one */
   __u32 has_memory;                   /* its size is in `parameters`, QGPU_CAP_MEMORY_BYTES */
-  __u32 parameters_bytes;             /* of an export or import */
   __u64 bytes;                        /* of a heap's allocation, as asked */
   __u64 parameters;                   /* the program's address */
 };
@@ -95,6 +95,7 @@ static inline void qgpu_cap_heap(const void* from, struct qgpu_cap_call* call) {
   call->status_at = 20;
   if (function == 3) call->verb = QGPU_CAP_FREE;
   if (function != 2 && !tiled && !range) return;
+  if (!(qgpu_cap_word(from, 52) & QGPU_CAP_HEAP_NAMED)) call->object = 0;
   const __u32 attributes = qgpu_cap_word(from, tiled ? 64 : 56);
   call->verb = QGPU_CAP_ALLOC;
   call->object_at = 44;
@@ -112,7 +113,6 @@ static inline void qgpu_cap_control(const void* from, struct qgpu_cap_call* call
   const __u32 command = qgpu_cap_word(from, 8), bytes = qgpu_cap_word(from, 24);
   call->client = qgpu_cap_word(from, 0);
   call->parameters = qgpu_cap_long(from, 16);
-  call->parameters_bytes = bytes;
   call->status_at = 28;
   if (command == 0x3d05 && bytes == 24) call->verb = QGPU_CAP_EXPORT;
   if (command == 0x3d06 && bytes == 20) call->verb = QGPU_CAP_IMPORT;
@@ -120,7 +120,7 @@ static inline void qgpu_cap_control(const void* from, struct qgpu_cap_call* call
 }
 
 /* Whether a call makes memory by a name that the driver is to choose. Others could use that before
-   anybody knows of it; NVIDIA's libraries choose their names themselves. */
+   anybody knows of it. (NVIDIA's own libraries are taken to choose names themselves.) */
 static inline __u32 qgpu_cap_unnamed(const struct qgpu_cap_call* call) {
   return call->verb == QGPU_CAP_ALLOC && (call->has_memory || call->size_at) && call->object == 0;
 }

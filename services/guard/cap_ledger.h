@@ -16,8 +16,9 @@
 
 #include "services/guard/guard_abi.h"
 
-#define QGPU_CAP_DEEP \
-  16 /* objects above one that are followed; deeper ones end with their client */
+/* Objects above one that are followed; deeper ones end with their client. */
+#define QGPU_CAP_DEEP 16
+#define QGPU_CAP_TRIES 64
 
 static inline __u64 qgpu_cap_serial(void) {
   const __u32 first = 0;
@@ -29,11 +30,14 @@ static inline struct qgpu_cap_account* qgpu_cap_account_of(__u64 task) {
   return (struct qgpu_cap_account*)bpf_map_lookup_elem(&accounts, &task);
 }
 
-/* Whether a quota has room for more than what is used of it; then that is taken. */
+/* Whether a quota has room for more than what is used of it; then that is taken. What others try at
+   the same moment, and do not get, is never in it. */
 static inline int qgpu_cap_reserve(struct qgpu_cap_account* account, __u64 quota, __u64 bytes) {
-  const __u64 before = __sync_fetch_and_add(&account->used, bytes);
-  if (before <= quota && bytes <= quota - before) return 1;
-  __sync_fetch_and_add(&account->used, -bytes);
+  for (int i = 0; i < QGPU_CAP_TRIES; i++) {
+    const __u64 before = *(volatile __u64*)&account->used;
+    if (before > quota || bytes > quota - before) return 0;
+    if (__sync_val_compare_and_swap(&account->used, before, before + bytes) == before) return 1;
+  }
   return 0;
 }
 
@@ -44,7 +48,7 @@ static inline void qgpu_cap_count(__u64 task, __u64 more) {
 
 static inline void qgpu_cap_forget_name(__u64 id) {
   struct qgpu_cap_memory* memory = (struct qgpu_cap_memory*)bpf_map_lookup_elem(&memories, &id);
-  if (!memory || __sync_fetch_and_add(&memory->names, -1) != 1) return;
+  if (!memory || __sync_fetch_and_add(&memory->names, -1ULL) != 1) return;
   qgpu_cap_count(memory->task, -memory->bytes);
   bpf_map_delete_elem(&memories, &id);
 }
@@ -55,10 +59,10 @@ static inline void qgpu_cap_drop(const struct qgpu_cap_name* name,
   const struct qgpu_cap_name above = {name->space, object->parent, 0};
   const __u64 memory = object->memory, task = object->task;
   struct qgpu_cap_object* parent = (struct qgpu_cap_object*)bpf_map_lookup_elem(&objects, &above);
-  if (parent && above.handle != name->handle) __sync_fetch_and_add(&parent->children, -1);
+  if (parent && above.handle != name->handle) __sync_fetch_and_add(&parent->children, -1U);
   if (bpf_map_delete_elem(&objects, name) != 0) return;
   struct qgpu_cap_account* account = qgpu_cap_account_of(task);
-  if (account) __sync_fetch_and_add(&account->objects, -1);
+  if (account) __sync_fetch_and_add(&account->objects, -1ULL);
   if (memory) qgpu_cap_forget_name(memory);
 }
 

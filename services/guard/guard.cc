@@ -498,8 +498,11 @@ const std::string& Guard::whyNoCap() const {
 Status Guard::setQuota(std::uint64_t task, std::uint32_t card, Bytes quota) {
   if (!caps()) return ok();
   const qgpu_cap_account none{};
-  const qgpu_cap_quota now{static_cast<std::uint64_t>(std::max<std::int64_t>(quota.value, 0)),
-                           std::min(card, kGuardShared), 0};
+  qgpu_cap_quota now{};
+  if (bpf_map_lookup_elem(parts_->quotas, &task, &now) != 0 || now.altered == 0) {
+    now.bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(quota.value, 0));
+  }
+  now.card = std::min(card, kGuardShared);
   const bool counted = bpf_map_update_elem(parts_->accounts, &task, &none, BPF_NOEXIST) == 0;
   if ((counted || errno == EEXIST) &&
       bpf_map_update_elem(parts_->quotas, &task, &now, BPF_ANY) == 0) {

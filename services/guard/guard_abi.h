@@ -66,7 +66,7 @@ struct qgpu_cap_choice {
 struct qgpu_cap_quota {
   __u64 bytes;
   __u32 card;
-  __u32 pad;
+  __u32 altered; /* 1: a process of it altered a call; it has no quota any more */
 };
 
 struct qgpu_cap_account {

@@ -123,6 +123,7 @@ int StandinFile::heapAlloc(std::uint32_t function, rm::Handle& handle, std::uint
   heap.parent = kDeviceName;
   heap.function = function;
   heap.bySize.object = chosen(handle);
+  heap.bySize.flags = 0x4000;  // which is so
   if (function == rm::kHeapAllocSize) {
     heap.bySize.size = bytes;
     heap.bySize.attributes = attributes;

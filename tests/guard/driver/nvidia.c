@@ -172,8 +172,8 @@ static u32 alloc(nv_file_private_t *file, u32 *call, void *parameters) {
   } else if (!make(call[0], call[1], call[2], 0x40)) {
     status = NO_MEMORY;
   }
-  // The driver looks not at whether this could be written.
-  os_memcpy_to_user(parameters, words, 128);
+  // What could not be told is an error, and is done all the same.
+  if (status == OK) status = os_memcpy_to_user(parameters, words, 128);
   return status;
 }
 
@@ -205,7 +205,7 @@ static u32 heap(nv_file_private_t *file, u32 *call) {
   if (function == 3) return free_object(file, call[0], call[11]);
   if (function != 2 && function != 6 && function != 14) return NOT_SUPPORTED;
   if (!owns(file, call[0]) || !find(call[0], call[1])) return NOT_FOUND;
-  if (call[11] == 0) call[11] = ++last_handle;
+  if (!(call[13] & 0x4000) || call[11] == 0) call[11] = ++last_handle;  // no name was given
   if (find(call[0], call[11])) return INVALID_ARGUMENT;
   if (!(call[13] & 0x80000) && !(attributes & (3u << 25))) {
     if (function == 6) *size = (u64)call[14] * (s64)(s32)call[15];
@@ -238,7 +238,7 @@ static u32 pass(nv_file_private_t *file, u32 client, u32 command, void *paramete
   } else {
     status = other->held ? duplicate(file, client, words[3], &words[4], other->held) : NOT_FOUND;
   }
-  os_memcpy_to_user(parameters, words, size);
+  if (status == OK) status = os_memcpy_to_user(parameters, words, size);
   fput(keep);
   return status;
 }

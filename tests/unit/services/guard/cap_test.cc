@@ -490,10 +490,19 @@ TEST_F(CapTest, NamesLeftToTheDriverOthersMemoryAndTheDisplayHalfAreRefused) {
               Asking unnamed(file, kMiB);
               unnamed.made.head.object = 0;
               HOLDS(file.call(rm::kEscAlloc, &unnamed.made, sizeof unnamed.made) == -EPERM);
+              rm::HeapCall heap{};
+              heap.client = file.client();
+              heap.parent = StandinFile::kDeviceName;
+              heap.function = rm::kHeapAllocSize;
+              heap.bySize.object = 0x5c000001;  // which the driver does not look at
+              heap.bySize.size = kMiB;
+              HOLDS(file.call(rm::kEscVidHeapControl, &heap, sizeof heap) == -EPERM);
               rm::Handle fabric = 0;
               HOLDS(file.make(StandinFile::kDeviceName, fabric, rm::kFabricMemory) == -EPERM);
               std::uint8_t display[32] = {};
-              HOLDS(file.call(0x4b, display, sizeof display, 'd') == -EPERM);
+              for (const std::uint32_t number : {0x41u, 0x4bu, 0xb2u}) {
+                HOLDS(file.call(number, display, sizeof display, 'd') == -EPERM);
+              }
               HOLDS(counted() == 0 && agrees());
               return 0;
             }),
@@ -659,6 +668,32 @@ TEST_F(CapTest, ANameThatIsTakenWhileItsMemoryIsBeingMadeCounts) {
             0);
 }
 
+TEST_F(CapTest, AHeapThatIsMadeLargerBehindTheDoorEndsTheProcess) {
+  EXPECT_EQ(attached([&] {
+              StandinFile file;
+              rm::HeapCall heap{};
+              heap.client = file.client();
+              heap.parent = StandinFile::kDeviceName;
+              heap.function = rm::kHeapAllocSize;
+              heap.bySize.object = 0x5c000001;
+              heap.bySize.flags = 0x4000;
+              heap.bySize.size = kMiB;
+              alteredBehindTheDoor(file, rm::kEscVidHeapControl, &heap, sizeof heap,
+                                   [&] { heap.bySize.size = kQuota + 4 * kMiB; });
+              return 0;
+            }),
+            -SIGKILL);
+  EXPECT_TRUE(guard->setQuota(kGuardedTask, 0, bytes(kQuota)));
+  EXPECT_EQ(attached([&] {
+              StandinFile file;
+              rm::Handle one = 0;
+              HOLDS(file.alloc(StandinFile::kDeviceName, one, 1) == -ENOMEM);
+              return 0;
+            }),
+            0)
+      << "its task has no quota any more, whoever says so";
+}
+
 TEST_F(CapTest, WhatWasAlteredAndFitsIsCounted) {
   EXPECT_EQ(attached([&] {
               StandinFile file;
@@ -685,6 +720,19 @@ TEST_F(CapTest, WhatTheDriverCouldNotTellIsCounted) {
               asking.made.head.parameters = reinterpret_cast<std::uintptr_t>(page);
               ::mprotect(page, 4096, PROT_READ);
               HOLDS(file.call(rm::kEscAlloc, &asking.made, sizeof asking.made) == 0);
+              HOLDS(asking.made.status == 0x1e);  // an error, and the memory is there
+              HOLDS(counted() == 4 * kMiB && agrees());
+              rm::Handle one = 0x5c000009;
+              Fd holder(::open(kStandinNode, O_RDWR | O_CLOEXEC));
+              auto* const passed = static_cast<rm::ExportOne*>(page);
+              ::mprotect(page, 4096, PROT_READ | PROT_WRITE);
+              HOLDS(file.alloc(StandinFile::kDeviceName, one, kMiB) == 0);
+              *passed = {1, StandinFile::kDeviceName, StandinFile::kDeviceName, one, holder.get(),
+                         0};
+              ::mprotect(page, 4096, PROT_READ);
+              HOLDS(file.control(rm::kExportOne, page, sizeof *passed) == 0x1e);
+              HOLDS(file.free(one) == 0 && counted() == 5 * kMiB && agrees());
+              holder.reset();
               HOLDS(counted() == 4 * kMiB && agrees());
               ::mprotect(page, 4096, PROT_READ | PROT_WRITE);
               return 0;
