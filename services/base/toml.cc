@@ -60,9 +60,49 @@ std::string unquoted(std::string_view text, std::size_t line) {
          value + "\"";
 }
 
+// Where a string that begins at `at` ends: behind its last quote, or at the end of its line or of
+// the text, where it has none.
+std::size_t endOfString(std::string_view text, std::size_t at) {
+  const char quote = text[at];
+  const std::string three(3, quote);
+  const bool lines = text.substr(at, 3) == three;
+  const std::string_view close = lines ? std::string_view(three) : text.substr(at, 1);
+  for (at += close.size(); at < text.size(); ++at) {
+    if (!lines && text[at] == '\n') return at;
+    if (quote == '"' && text[at] == '\\') {
+      ++at;
+    } else if (text.substr(at, close.size()) == close) {
+      return at + close.size();
+    }
+  }
+  return text.size();
+}
+
+// The line of the first character that is no ASCII and stands neither in a string nor in a comment;
+// 0: there is none. TOML has no place for one, and toml++ 3.3 is undefined where it meets some.
+std::size_t lineOfStray(std::string_view text) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";  // of UTF-8, which may begin a file
+  std::size_t line = 1;
+  for (std::size_t at = text.starts_with(kMark) ? kMark.size() : 0; at < text.size();) {
+    std::size_t next = at + 1;
+    if (text[at] == '"' || text[at] == '\'') next = endOfString(text, at);
+    if (text[at] == '#') next = std::min(text.find('\n', at), text.size());
+    if (static_cast<unsigned char>(text[at]) >= 0x80) return line;
+    line += static_cast<std::size_t>(std::ranges::count(text.substr(at, next - at), '\n'));
+    at = next;
+  }
+  return 0;
+}
+
 }  // namespace
 
 Result<std::vector<TomlEntry>> parseToml(std::string_view text) {
+  if (const std::size_t line = lineOfStray(text); line != 0) {
+    return fail(ErrorCode::InvalidArgument,
+                "line " + std::to_string(line) +
+                    ": a character that is no ASCII stands outside of quotes: put the text in "
+                    "quotes, or take the character out");
+  }
   std::vector<TomlEntry> entries;
   try {
     const toml::table table = toml::parse(text);

@@ -333,6 +333,11 @@ TEST_F(OptionsTest, SaysWhichLineOfTheFileIsWrongAndWhy) {
       {"mixed = true\ncards = sim:2x16  # two\n",
        "line 2: put the value in quotes: cards = \"sim:2x16\""},
       {"\x01\xff", "line 1: "},
+      {" \u0417e", "line 1: a character that is no ASCII"},
+      {"policy = \"fs\" # \u0417\n\u00e9 = 1", "line 2: a character that is no ASCII"},
+      {"policy = '\u0417\\' \u0417", "line 1: a character that is no ASCII"},
+      {"mixed = \"\"\"\u0417\n\"\"\"\n\u0417", "line 3: a character that is no ASCII"},
+      {"policy = \"\u0417\\\"\u0417\"", "/config: line 1: policy: policy '"},
       {"slice = [1, 2]", "line 1: slice: expected a text in quotes"},
       {"(policy = \"greedy\")", "/config: policy: policy 'greedy' is not valid"},
       {"(", "write a key and its value a line, as in policy = \"fs\""},
@@ -344,6 +349,7 @@ TEST_F(OptionsTest, SaysWhichLineOfTheFileIsWrongAndWhy) {
     EXPECT_SAYS(line, folder_ + "/config");
     EXPECT_SAYS(line, expected.says);
   }
+  EXPECT_TRUE(good({file("\xEF\xBB\xBF# \u0417\nmixed = true # \u00e9")}).mixed) << "in a comment";
   EXPECT_EQ(good({file("")}).policy, schema::Policy::BEST_EFFORT) << "nothing is said";
   EXPECT_SAYS(refused({file(std::string(70'000, ' '))}), "65536");
   EXPECT_SAYS(refused({"--config=" + folder_ + "/none"}), "No such file");
