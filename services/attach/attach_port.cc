@@ -149,7 +149,8 @@ void AttachPort::accuse(const UnheldFinder::Accused& accused, const std::string&
   });
 }
 
-// What a process got by a call that it altered may be another's too: the whole task ends.
+// What a process got by a call that it altered may be another's too: all of its task that are known
+// here are ended.
 void AttachPort::onRefused(const GuardRefusal& refusal) {
   if (refusal.way == GuardRefusal::Way::Altered) server_.signalAll(refusal.task, SIGKILL);
   const std::string text = guardNews_.textOf(refusal, dispatcher_.loop().now());

@@ -104,11 +104,6 @@ struct {
   __type(value, __u64);
 } files SEC(".maps");
 
-// Files that are being closed, by thread.
-struct closing {
-  __u64 file, began;
-};
-
 // What the module of unified memory is about to hold.
 struct holding {
   __u64 task, device, handle, held;
@@ -120,6 +115,10 @@ struct {
   __type(value, struct holding);
 } holdings SEC(".maps");
 
+// Files that are being closed, by thread.
+struct closing {
+  __u64 file, began;
+};
 struct {
   __uint(type, BPF_MAP_TYPE_LRU_HASH);
   __uint(max_entries, 1024);
@@ -138,9 +137,8 @@ static __always_inline const struct qgpu_cap_choice *inForce(void) {
 
 // Of the task of the process that runs, if it has a cap; else 0.
 static __always_inline const struct qgpu_cap_quota *quotaOfCurrent(__u64 *task) {
-  struct task_struct *leader = bpf_get_current_task_btf()->group_leader;
-  const struct qgpu_guard_process *process = bpf_task_storage_get(&processes, leader, 0, 0);
-  *task = process ? process->task : taskOfGroup(leader);
+  const struct qgpu_guard_process *process = 0;
+  *task = taskOfCurrent(&process);
   return *task ? bpf_map_lookup_elem(&quotas, task) : 0;
 }
 
@@ -186,6 +184,20 @@ static __always_inline void altered(__u64 task) {
   bpf_send_signal(KILLED);
 }
 
+// What a call makes another name for: by an export as the door read it, by an import what lies in
+// the file that the driver found.
+static __always_inline struct qgpu_cap_name sourceOf(const struct call *call) {
+  struct qgpu_cap_name source = {call->asked.source_client, call->asked.source_object, 0};
+  if (call->asked.verb == QGPU_CAP_EXPORT) {
+    source.space = call->asked.client;
+    source.handle = call->expected;
+  } else if (call->asked.verb == QGPU_CAP_IMPORT) {
+    source.space = call->holder;
+    source.handle = 1;
+  }
+  return source;
+}
+
 // What a call asks of the quota, by what lies in the program's memory.
 static __always_inline __u64 wanted(struct call *call) {
   const struct qgpu_cap_call *asked = &call->asked;
@@ -197,7 +209,7 @@ static __always_inline __u64 wanted(struct call *call) {
     return qgpu_cap_size(parameters);
   }
   if (asked->verb == QGPU_CAP_DUP) {
-    const struct qgpu_cap_name source = {asked->source_client, asked->source_object, 0};
+    const struct qgpu_cap_name source = sourceOf(call);
     const __u64 held = qgpu_cap_hold(&source), toll = qgpu_cap_toll(call->task, held);
     if (held) qgpu_cap_forget_name(held);
     return toll;
@@ -227,9 +239,8 @@ SEC("lsm.s/file_ioctl")
 int BPF_PROG(qgpu_cap_door, struct file *file, unsigned int command, unsigned long argument) {
   const struct qgpu_cap_choice *now = inForce();
   if (!now) return 0;
-  struct inode *inode = file->f_inode;
-  const __u32 device = inode->i_rdev;
-  if ((inode->i_mode & S_IFMT) != S_IFCHR || !bpf_map_lookup_elem(&nodes, &device)) return 0;
+  const __u32 device = deviceOf(file);
+  if (!device || !bpf_map_lookup_elem(&nodes, &device)) return 0;
   __u64 task = 0;
   const struct qgpu_cap_quota *quota = quotaOfCurrent(&task);
   if (!quota) return 0;
@@ -267,11 +278,8 @@ int BPF_PROG(qgpu_cap_door, struct file *file, unsigned int command, unsigned lo
 // to a card's driver, where others pass the door.
 SEC("lsm/file_ioctl_compat")
 int BPF_PROG(qgpu_cap_door_32, struct file *file) {
-  struct inode *inode = file->f_inode;
-  const __u32 device = inode->i_rdev;
-  if (!inForce() || (inode->i_mode & S_IFMT) != S_IFCHR || !bpf_map_lookup_elem(&nodes, &device)) {
-    return 0;
-  }
+  const __u32 device = deviceOf(file);
+  if (!inForce() || !device || !bpf_map_lookup_elem(&nodes, &device)) return 0;
   __u64 task = 0;
   const struct qgpu_cap_quota *quota = quotaOfCurrent(&task);
   return quota ? closed(quota, device, task) : 0;
@@ -346,11 +354,7 @@ int qgpu_cap_call_begins(struct pt_regs *registers) {
   if (asked->verb == QGPU_CAP_CLOSED || qgpu_cap_unnamed(asked)) return altered(task), 0;
   if (asked->verb == QGPU_CAP_ALLOC && (asked->has_memory || asked->size_at)) placeMemory(call);
   if (asked->verb == QGPU_CAP_DUP || asked->verb == QGPU_CAP_EXPORT) {
-    struct qgpu_cap_name source = {asked->source_client, asked->source_object, 0};
-    if (asked->verb == QGPU_CAP_EXPORT) {
-      source.space = asked->client;
-      source.handle = call->expected;
-    }
+    const struct qgpu_cap_name source = sourceOf(call);
     call->held = qgpu_cap_hold(&source);
   }
   return 0;
@@ -372,8 +376,8 @@ int qgpu_cap_file_found(struct pt_regs *registers) {
   if (!call || !call->began) return 0;
   call->holder = PT_REGS_RC(registers);
   if (call->asked.verb != QGPU_CAP_IMPORT || call->held) return 0;
-  const struct qgpu_cap_name there = {call->holder, 1, 0};
-  call->held = qgpu_cap_hold(&there);
+  const struct qgpu_cap_name source = sourceOf(call);
+  call->held = qgpu_cap_hold(&source);
   return 0;
 }
 
@@ -434,7 +438,7 @@ static __always_inline void allocated(struct call *call) {
 
 static __always_inline void duplicated(struct call *call) {
   const struct qgpu_cap_made made = madeBy(call, kernelWord(call->at + call->asked.object_at));
-  const struct qgpu_cap_name source = {call->asked.source_client, call->asked.source_object, 0};
+  const struct qgpu_cap_name source = sourceOf(call);
   if (!call->held) call->held = qgpu_cap_hold(&source);  // that was being made as this began
   const __u64 toll = qgpu_cap_toll(call->task, call->held), promised = call->promised;
   qgpu_cap_count(call->task, toll - promised);
@@ -446,22 +450,21 @@ static __always_inline void duplicated(struct call *call) {
 }
 
 static __always_inline void handedOn(struct call *call) {
-  const struct qgpu_cap_call *asked = &call->asked;
+  const int out = call->asked.verb == QGPU_CAP_EXPORT;
   if (!call->holder || !call->passed) return altered(call->task);
-  const struct qgpu_cap_name here = {asked->client, call->passed, 0};
-  const struct qgpu_cap_name there = {call->holder, 1, 0};
-  if (!call->held) call->held = qgpu_cap_hold(asked->verb == QGPU_CAP_EXPORT ? &here : &there);
-  if (asked->verb == QGPU_CAP_EXPORT) {
-    const struct qgpu_cap_made held = {{call->holder, 1, 0}, call->task, call->holder, 1, 0};
-    if (call->passed != call->expected) return altered(call->task);
+  if (out && call->passed != call->expected) return altered(call->task);
+  const struct qgpu_cap_name source = sourceOf(call);
+  if (!call->held) call->held = qgpu_cap_hold(&source);
+  if (out) {
+    const struct qgpu_cap_made there = {{call->holder, 1, 0}, call->task, call->holder, 1, 0};
     endsWith(call->holder);
-    qgpu_cap_names(&held, call->held, 0);
+    qgpu_cap_names(&there, call->held, 0);
   } else {
     const __u64 toll = qgpu_cap_toll(call->task, call->held);
-    struct qgpu_cap_made made = madeBy(call, call->passed);
-    made.parent = call->beneath;
+    struct qgpu_cap_made here = madeBy(call, call->passed);
+    here.parent = call->beneath;
     qgpu_cap_count(call->task, toll);
-    qgpu_cap_names(&made, call->held, toll);
+    qgpu_cap_names(&here, call->held, toll);
     settle(call, 0, toll);
   }
   call->held = 0;

@@ -76,12 +76,17 @@ static inline __u32 qgpu_cap_holds_others(__u32 object_class) {
          (object_class >= 0xf8 && object_class <= 0xfd);
 }
 
-static inline void qgpu_cap_making(const void* from, struct qgpu_cap_call* call) {
-  const __u32 made = qgpu_cap_word(from, 12);
-  call->verb = QGPU_CAP_ALLOC;
+/* Calls that make, free or duplicate an object begin alike. */
+static inline void qgpu_cap_object_of(const void* from, struct qgpu_cap_call* call) {
   call->client = qgpu_cap_word(from, 0);
   call->parent = qgpu_cap_word(from, 4);
   call->object = qgpu_cap_word(from, 8);
+}
+
+static inline void qgpu_cap_making(const void* from, struct qgpu_cap_call* call) {
+  const __u32 made = qgpu_cap_word(from, 12);
+  call->verb = QGPU_CAP_ALLOC;
+  qgpu_cap_object_of(from, call);
   call->object_at = 8;
   call->is_client = made == 0x0 || made == 0x1 || made == 0x41;
 }
@@ -143,15 +148,11 @@ static inline void qgpu_cap_decode(const struct qgpu_cap_forms* forms, __u32 num
     call->status_at = 16;
   } else if (number == 0x29 && size == 16) {
     call->verb = QGPU_CAP_FREE;
-    call->client = qgpu_cap_word(from, 0);
-    call->parent = qgpu_cap_word(from, 4);
-    call->object = qgpu_cap_word(from, 8);
+    qgpu_cap_object_of(from, call);
     call->status_at = 12;
   } else if (number == 0x34 && size == 28) {
     call->verb = QGPU_CAP_DUP;
-    call->client = qgpu_cap_word(from, 0);
-    call->parent = qgpu_cap_word(from, 4);
-    call->object = qgpu_cap_word(from, 8);
+    qgpu_cap_object_of(from, call);
     call->source_client = qgpu_cap_word(from, 12);
     call->source_object = qgpu_cap_word(from, 16);
     call->object_at = 8;

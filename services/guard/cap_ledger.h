@@ -113,6 +113,12 @@ static long qgpu_cap_sweep(void* map, const void* key, void* value, void* contex
   return 0;
 }
 
+static inline void qgpu_cap_end_all(struct qgpu_cap_end* end) {
+  end->ending = qgpu_cap_serial();
+  bpf_for_each_map_elem(&objects, (void*)qgpu_cap_mark, end, 0);
+  bpf_for_each_map_elem(&objects, (void*)qgpu_cap_sweep, end, 0);
+}
+
 /* The driver has ended this object, with a call that began at the serial `before`. */
 static inline void qgpu_cap_ends(const struct qgpu_cap_name* name, __u64 before) {
   const struct qgpu_cap_object* object =
@@ -123,16 +129,14 @@ static inline void qgpu_cap_ends(const struct qgpu_cap_name* name, __u64 before)
     qgpu_cap_drop(name, &copy);
     return;
   }
-  struct qgpu_cap_end end = {*name, 0, before, qgpu_cap_serial()};
-  bpf_for_each_map_elem(&objects, (void*)qgpu_cap_mark, &end, 0);
-  bpf_for_each_map_elem(&objects, (void*)qgpu_cap_sweep, &end, 0);
+  struct qgpu_cap_end end = {*name, 0, before, 0};
+  qgpu_cap_end_all(&end);
 }
 
 /* And all that a file held. */
 static inline void qgpu_cap_closes(__u64 file, __u64 before) {
-  struct qgpu_cap_end end = {{0, 0, 0}, file, before, qgpu_cap_serial()};
-  bpf_for_each_map_elem(&objects, (void*)qgpu_cap_mark, &end, 0);
-  bpf_for_each_map_elem(&objects, (void*)qgpu_cap_sweep, &end, 0);
+  struct qgpu_cap_end end = {{0, 0, 0}, file, before, 0};
+  qgpu_cap_end_all(&end);
 }
 
 /* What the driver made. */

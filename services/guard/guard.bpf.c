@@ -12,9 +12,8 @@ struct linux_binprm;
 static __always_inline int judge(__u32 device, enum qgpu_guard_way way) {
   const __u32 *card = bpf_map_lookup_elem(&nodes, &device);
   if (!card) return 0;
-  struct task_struct *leader = bpf_get_current_task_btf()->group_leader;
-  const struct qgpu_guard_process *process = bpf_task_storage_get(&processes, leader, 0, 0);
-  const __u64 task = process ? process->task : taskOfGroup(leader);
+  const struct qgpu_guard_process *process = 0;
+  const __u64 task = taskOfCurrent(&process);
   if (!task) return 0;
   const __u64 cards = process ? process->cards : 0;
   if (*card == QGPU_GUARD_SHARED ? cards != 0 : cards >> (*card & 63) & 1) return 0;
@@ -23,8 +22,8 @@ static __always_inline int judge(__u32 device, enum qgpu_guard_way way) {
 }
 
 static __always_inline int judgeFile(struct file *file, enum qgpu_guard_way way) {
-  struct inode *inode = file->f_inode;
-  return (inode->i_mode & S_IFMT) == S_IFCHR ? judge(inode->i_rdev, way) : 0;
+  const __u32 device = deviceOf(file);
+  return device ? judge(device, way) : 0;
 }
 
 SEC("lsm/file_open")

@@ -115,6 +115,20 @@ static __always_inline __u64 taskOfGroup(struct task_struct* task) {
   return taskUpwards(set->subsys[bpf_core_enum_value(enum cgroup_subsys_id, devices_cgrp_id)], 1);
 }
 
+// Whose a process is, by its label or else by its cgroup; 0: nobody's, and it is never judged.
+// `process` is its label, or null.
+static __always_inline __u64 taskOfCurrent(const struct qgpu_guard_process** process) {
+  struct task_struct* leader = bpf_get_current_task_btf()->group_leader;
+  *process = bpf_task_storage_get(&processes, leader, 0, 0);
+  return *process ? (*process)->task : taskOfGroup(leader);
+}
+
+// The device whose node a file is, as the kernel has it; 0: it is none.
+static __always_inline __u32 deviceOf(struct file* file) {
+  struct inode* inode = file->f_inode;
+  return (inode->i_mode & S_IFMT) == S_IFCHR ? inode->i_rdev : 0;
+}
+
 static __always_inline void refuse(__u32 card, __u32 device, __u64 task, __u32 attached,
                                    enum qgpu_guard_way way) {
   struct qgpu_guard_tally* tally = bpf_map_lookup_elem(&tallies, &card);
