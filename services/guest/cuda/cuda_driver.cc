@@ -17,6 +17,21 @@ cuda::Calls cudaDriver{};
 
 namespace {
 
+std::atomic<Runtime> runtimeOfDriver{Runtime::kNone};
+
+}  // namespace
+
+bool claimDriver(Runtime runtime) {
+  Runtime before = Runtime::kNone;
+  return runtimeOfDriver.compare_exchange_strong(before, runtime) || before == runtime;
+}
+
+bool driverIsHip() {
+  return runtimeOfDriver.load(std::memory_order_relaxed) == Runtime::kHip;
+}
+
+namespace {
+
 using cuda::Calls;
 using cuda::Result;
 using cuda::Stream0;
@@ -83,10 +98,7 @@ Result init(cuda::U);
 
 const Calls& wrapped() {
   Calls& table = wrappers();
-  wrapCudaLaunches(table);
-  wrapCudaStreams(table);
-  wrapCudaMemory(table);
-  wrapCudaSizes(table);
+  wrapCuda(table);
   wrapNvmlProcesses(table);
   table.cuInit = init;
   table.cuGetProcAddress = getProcAddress;
@@ -125,6 +137,7 @@ bool findCudaDriver() {
   if (cudaFound.load(std::memory_order_acquire)) return true;
   void* handle = loaded("libcuda.so.1");
   if (!handle && !realLoader().dlsym(RTLD_NEXT, "cuInit")) return false;
+  if (!claimDriver(Runtime::kCuda)) return false;
   take(kHooks, Library::kCuda, handle);
   take(kCalled, Library::kCuda, handle);
   standBeforeAll(Library::kCuda);
@@ -303,54 +316,7 @@ QGPU_CUDA_HOOKED(QGPU_EXPORT)
 QGPU_NVML_HOOKED(QGPU_EXPORT)
 #undef QGPU_EXPORT
 
-// --- dlsym, dlvsym, dlopen ---
-
-#if defined(__x86_64__)
-// Asks `chooser` with the arguments and the caller's address; what it does not decide goes on to
-// the loader as if the caller had called it, since its answer depends on who asks (RTLD_NEXT).
-#define QGPU_INTERPOSE(name, third)                                     \
-  __asm__(".text\n.globl " #name "\n.type " #name ", %function\n" #name \
-          ":\n"                                                         \
-          "push %rdi\npush %rsi\npush %rdx\n" third                     \
-          "mov 24(%rsp), %rcx\n"                                        \
-          "call qgpu_choose_symbol\n"                                   \
-          "pop %rdx\npop %rsi\npop %rdi\n"                              \
-          "test %rax, %rax\nje 1f\n"                                    \
-          "cmp $-1, %rax\nje 2f\nret\n"                                 \
-          "1: jmp *qgpu_real_" #name                                    \
-          "(%rip)\n"                                                    \
-          "2: xor %eax, %eax\nret\n"                                    \
-          ".size " #name ", .-" #name "\n");
-QGPU_INTERPOSE(dlsym, "xor %edx, %edx\n")
-QGPU_INTERPOSE(dlvsym, "")
-__asm__(
-    ".text\n.globl dlopen\n.type dlopen, %function\ndlopen:\n"
-    "push %rdi\n"
-    "call qgpu_choose_flags\n"
-    "pop %rdi\nmov %eax, %esi\n"
-    "jmp *qgpu_real_dlopen(%rip)\n.size dlopen, .-dlopen\n");
-#elif defined(__aarch64__)
-#define QGPU_INTERPOSE(name, third)                                                     \
-  __asm__(".text\n.globl " #name "\n.type " #name ", %function\n" #name                 \
-          ":\n"                                                                         \
-          "stp x29, x30, [sp, #-48]!\nstp x0, x1, [sp, #16]\nstr x2, [sp, #32]\n" third \
-          "mov x3, x30\n"                                                               \
-          "bl qgpu_choose_symbol\nmov x9, x0\n"                                         \
-          "ldr x2, [sp, #32]\nldp x0, x1, [sp, #16]\nldp x29, x30, [sp], #48\n"         \
-          "cbz x9, 1f\ncmn x9, #1\nb.eq 2f\nmov x0, x9\nret\n"                          \
-          "1: adrp x16, qgpu_real_" #name "\nldr x16, [x16, :lo12:qgpu_real_" #name     \
-          "]\n"                                                                         \
-          "br x16\n2: mov x0, #0\nret\n.size " #name ", .-" #name "\n");
-QGPU_INTERPOSE(dlsym, "mov x2, #0\n")
-QGPU_INTERPOSE(dlvsym, "")
-__asm__(
-    ".text\n.globl dlopen\n.type dlopen, %function\ndlopen:\n"
-    "stp x29, x30, [sp, #-32]!\nstr x0, [sp, #16]\n"
-    "bl qgpu_choose_flags\nmov w1, w0\n"
-    "ldr x0, [sp, #16]\nldp x29, x30, [sp], #32\n"
-    "adrp x16, qgpu_real_dlopen\nldr x16, [x16, :lo12:qgpu_real_dlopen]\nbr x16\n"
-    ".size dlopen, .-dlopen\n");
-#endif
+// --- names that are asked for ---
 
 namespace qgpu::guest {
 namespace {
@@ -362,14 +328,6 @@ const Hook* hookOf(const char* name) {
   return nullptr;
 }
 
-// The loader's own functions, asked for by name: ours, so that what is asked through them is seen.
-void* loaderWrapper(void* found) {
-  const RealLoader& real = realLoader();
-  if (found == reinterpret_cast<void*>(real.dlsym)) return reinterpret_cast<void*>(&::dlsym);
-  if (found == reinterpret_cast<void*>(real.dlvsym)) return reinterpret_cast<void*>(&::dlvsym);
-  return found;
-}
-
 // What programs of before CUDA 3.2 used; the present form has a hook, and no 64-bit code this one.
 bool isOldForm(const char* name) {
   char present[64];
@@ -377,15 +335,12 @@ bool isOldForm(const char* name) {
   return n > 0 && static_cast<std::size_t>(n) < sizeof present && hookOf(present);
 }
 
-void* const kTheLoaderDecides = nullptr;
-void* const kNone = reinterpret_cast<void*>(~std::uintptr_t{0});
-
 // Our own exports are always in the global scope; a program that asks there whether there is a
 // driver, or whether it has a function, must not be told yes by them alone.
 void* chooseInGlobalScope(const Hook& hook) {
   findCudaDriver();
   if (pointerIn(cudaDriver, hook)) return kTheLoaderDecides;
-  return realLoader().dlsym(RTLD_NEXT, hook.symbol) ? kTheLoaderDecides : kNone;
+  return realLoader().dlsym(RTLD_NEXT, hook.symbol) ? kTheLoaderDecides : kNoSymbol;
 }
 
 bool isOurs(const void* address) {
@@ -393,47 +348,26 @@ bool isOurs(const void* address) {
   return address >= own.begin && address < own.end;
 }
 
-void* find(void* handle, const char* name, const char* version) {
-  const RealLoader& real = realLoader();
-  return version ? real.dlvsym(handle, name, version) : real.dlsym(handle, name);
-}
-
 }  // namespace
-}  // namespace qgpu::guest
 
-extern "C" {
-
-// AddressSanitizer asks as well, before it is awake.
-__attribute__((visibility("hidden"), used, no_sanitize("address"))) void* qgpu_choose_symbol(
-    void* handle, const char* name, const char* version, const void* caller) {
-  using namespace qgpu::guest;
-  realLoader();  // the loader's own functions are known from here on
-  if (!name) return kTheLoaderDecides;
-  const bool ofLoader = isSame(name, "dlsym") || isSame(name, "dlvsym");
-  if (!ofLoader && !begins(name, "cu") && !begins(name, "nvml")) return kTheLoaderDecides;
+void* chooseCudaSymbol(void* handle, const char* name, const char* version, const void* caller) {
   if (handle == RTLD_NEXT || fromDriver(caller)) return kTheLoaderDecides;
-  const Hook* hook = ofLoader ? nullptr : hookOf(name);
+  const Hook* hook = hookOf(name);
   if (handle == RTLD_DEFAULT) return hook ? chooseInGlobalScope(*hook) : kTheLoaderDecides;
   if (!hook && !tokenGiven()) return kTheLoaderDecides;
-  if (!ofLoader && !hook) {
-    if (qgpu::cuda::looksLikeWork(name) && !isOldForm(name) && findCudaDriver()) {
-      tellIfUnhooked(name, find(handle, name, nullptr));
+  if (!hook) {
+    if (cuda::looksLikeWork(name) && !isOldForm(name) && findCudaDriver()) {
+      tellIfUnhooked(name, findSymbol(handle, name, nullptr));
     }
     return kTheLoaderDecides;
   }
-  void* found = find(handle, name, version);
+  void* found = findSymbol(handle, name, version);
   if (!found) return kTheLoaderDecides;
-  if (ofLoader) return loaderWrapper(found);
   if (isOurs(found)) return chooseInGlobalScope(*hook);  // dlopen(NULL) names that scope too
   if (!tokenGiven()) return kTheLoaderDecides;
   findCudaDriver();
   // Once more, for what the loader then says: what was asked of it in between may have failed.
-  return wrapperOf(find(handle, name, version));
+  return wrapperOf(findSymbol(handle, name, version));
 }
 
-// RTLD_DEEPBIND would lead a library that is linked with the driver past our exports.
-__attribute__((visibility("hidden"), used)) int qgpu_choose_flags(const char*, int flags) {
-  qgpu::guest::realLoader();
-  return qgpu::guest::tokenGiven() ? flags & ~RTLD_DEEPBIND : flags;
-}
-}
+}  // namespace qgpu::guest

@@ -15,16 +15,33 @@ namespace qgpu::guest {
 // The driver's functions; null where it lacks one, or before it was found.
 extern cuda::Calls cudaDriver;
 
+// Whose functions cudaDriver has. AMD's runtime has most of CUDA's by other names, and shares their
+// wrappers (hip_calls.h); a process has one of the two, and the first that is found stays.
+enum class Runtime : int { kNone, kCuda, kHip };
+// Whether cudaDriver is this one's, from now on if it was nobody's.
+bool claimDriver(Runtime runtime);
+bool driverIsHip();
+
 // Fill in the wrappers of one area each.
 void wrapCudaLaunches(cuda::Calls& table);
 void wrapCudaStreams(cuda::Calls& table);
 void wrapCudaMemory(cuda::Calls& table);
 void wrapCudaSizes(cuda::Calls& table);
 void wrapNvmlProcesses(cuda::Calls& table);
+// All but NVML's.
+inline void wrapCuda(cuda::Calls& table) {
+  wrapCudaLaunches(table);
+  wrapCudaStreams(table);
+  wrapCudaMemory(table);
+  wrapCudaSizes(table);
+}
 
 // Finds libcuda.so.1 and libnvidia-ml.so.1 where the process has loaded them by now. False: no
 // driver is there.
 bool findCudaDriver();
+
+// What dlsym() and dlvsym() are to answer `caller` for a name that may be CUDA's or NVML's.
+void* chooseCudaSymbol(void* handle, const char* name, const char* version, const void* caller);
 
 // The wrapper of an address of the driver's; the address itself where it has none.
 void* wrapperOf(void* address);

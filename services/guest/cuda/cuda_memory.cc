@@ -1,30 +1,14 @@
-#include "services/guest/cuda/cuda_memory.h"
+// Memory by CUDA's own functions.
 
 #include <cstdlib>
 
-#include "services/guest/cuda/cuda_streams.h"
-#include "services/guest/gate/quota.h"
-#include "services/guest/rm/rm_ioctl.h"
+#include "services/guest/cuda/cuda_charges.h"
 
 namespace qgpu::guest {
 namespace {
 
 using namespace cuda;  // the names of the interface
-
-enum class Kind : std::uint32_t { kAddress, kPhysical, kArray, kManagedPool };
-
-// One allocation, or a pool of managed memory with no bytes of its own. Physical memory of the
-// virtual memory interface has references and maps, and is free when both are gone; anything else
-// has one reference.
-struct Charge {
-  Charge* next;
-  Kind kind;
-  std::uint32_t generation;
-  std::uint64_t name;  // address or handle
-  std::uint64_t bytes;
-  Ctx context;  // whose end frees it; null: it outlives contexts
-  std::uint32_t references, maps;
-};
+using namespace charges;
 
 struct Map {
   Map* next;
@@ -33,93 +17,7 @@ struct Map {
   Charge* dropped;  // while it is unmapped: the memory that ends with it
 };
 
-constexpr std::size_t kBuckets = 1024;
-Mutex mutex;
-Charge* charges[kBuckets] = {};
 Map* maps = nullptr;
-
-std::size_t bucketOf(Kind kind, std::uint64_t name) {
-  return ((name >> 8 ^ name >> 20 ^ name) + static_cast<std::uint64_t>(kind)) % kBuckets;
-}
-
-// With the mutex held: the link to the allocation, or to the null at the end of its bucket.
-Charge** find(Kind kind, std::uint64_t name) {
-  Charge** link = &charges[bucketOf(kind, name)];
-  while (*link && !((*link)->kind == kind && (*link)->name == name)) link = &(*link)->next;
-  return link;
-}
-
-Charge* unlink(Charge** link) {
-  Charge* found = *link;
-  if (found) *link = found->next;
-  return found;
-}
-void put(Charge* charge) {
-  Charge*& bucket = charges[bucketOf(charge->kind, charge->name)];
-  charge->next = bucket;
-  bucket = charge;
-}
-
-Ctx currentContext() {
-  Ctx context = nullptr;
-  if (cudaDriver.cuCtxGetCurrent) cudaDriver.cuCtxGetCurrent(&context);
-  return context;
-}
-
-// The quota may be full of what only waits to be seen finished.
-bool reserveOrCollect(std::uint64_t bytes) {
-  if (bytes == 0 || reserve(bytes)) return true;
-  pollStreams();
-  return reserveOrFail(bytes);
-}
-
-// What an allocation costs at its call: nothing where the kernel driver is asked for it and counts.
-std::uint64_t costOf(std::uint64_t bytes) {
-  return countedByDriver() ? 0 : bytes;
-}
-
-// Allocates `bytes` under the quota; `allocate(name)` is the driver's call.
-template <typename Allocate>
-Result charged(Kind kind, std::uint64_t bytes, Ctx context, Allocate allocate) {
-  std::uint64_t name = 0;
-  auto* charge = static_cast<Charge*>(malloc(sizeof(Charge)));
-  if (!charge || !reserveOrCollect(bytes)) {
-    free(charge);
-    return kOutOfMemory;
-  }
-  const std::uint32_t generation = session.generation.load();
-  ++cudaThread.insideDriver;
-  const Result rc = allocate(name);
-  --cudaThread.insideDriver;
-  if (rc != kSuccess) {
-    release(bytes, generation);
-    free(charge);
-    return rc;
-  }
-  *charge = {nullptr, kind, generation, name, bytes, context, 1, 0};
-  Lock lock(mutex);
-  put(charge);
-  return rc;
-}
-
-// What is about to be freed leaves the table before the driver is asked, which may give its name to
-// another thread at once; null where it is not ours. It comes back if the driver refuses.
-Charge* take(Kind kind, std::uint64_t name) {
-  Lock lock(mutex);
-  return unlink(find(kind, name));
-}
-
-Result freed(Charge* charge, Result rc) {
-  if (!charge) return rc;
-  if (rc != kSuccess) {
-    Lock lock(mutex);
-    put(charge);
-    return rc;
-  }
-  release(charge->bytes, charge->generation);
-  free(charge);
-  return rc;
-}
 
 // --- addresses ---
 
@@ -142,20 +40,17 @@ Result allocateManaged(Ptr* out, Size bytes, U flags) {
   });
 }
 
-// The driver chooses the pitch: known only afterwards, so the rows are charged at the widest that
-// it may take, for as long as they live.
-constexpr Size kWidestPitch = 512;
-
 Result allocatePitch(Ptr* out, Size* pitch, Size width, Size height, U element) {
   if (!looksAtCalls() || !out || !pitch) {
     return cudaDriver.cuMemAllocPitch_v2(out, pitch, width, height, element);
   }
-  const Size row = (width + kWidestPitch - 1) / kWidestPitch * kWidestPitch;
-  return charged(Kind::kAddress, costOf(row * height), currentContext(), [&](std::uint64_t& name) {
-    const Result rc = cudaDriver.cuMemAllocPitch_v2(out, pitch, width, height, element);
-    name = *out;
-    return rc;
-  });
+  return charged(Kind::kAddress, costOf(widestRow(width) * height), currentContext(),
+                 [&](std::uint64_t& name) {
+                   const Result rc =
+                       cudaDriver.cuMemAllocPitch_v2(out, pitch, width, height, element);
+                   name = *out;
+                   return rc;
+                 });
 }
 
 Result freeAddress(Ptr address) {
@@ -376,19 +271,6 @@ std::uint64_t channelBytes(int format) {
   }
 }
 
-std::uint64_t texels(Size width, Size height, Size depth) {
-  return width * (height ? height : 1) * (depth ? depth : 1);
-}
-
-template <typename Handle, typename Create>
-Result createArrayOf(std::uint64_t bytes, Handle* out, Create create) {
-  return charged(Kind::kArray, costOf(bytes), currentContext(), [&](std::uint64_t& name) {
-    const Result rc = create();
-    name = reinterpret_cast<std::uintptr_t>(*out);
-    return rc;
-  });
-}
-
 Result createArray(Arr* out, const ArrayShape* shape) {
   if (!looksAtCalls() || !out || !shape) return cudaDriver.cuArrayCreate_v2(out, shape);
   const std::uint64_t bytes =
@@ -407,43 +289,15 @@ Result createArray3D(Arr* out, const ArrayShape3D* shape) {
                        [&] { return cudaDriver.cuArray3DCreate_v2(out, shape); });
 }
 
-// All levels below the first are together at most as large as the first.
 Result createMipmap(Mip* out, const ArrayShape3D* shape, U levels) {
   if (!looksAtCalls() || !out || !shape)
     return cudaDriver.cuMipmappedArrayCreate(out, shape, levels);
-  const std::uint64_t bytes = bytesOf(*shape) * (levels > 1 ? 2 : 1);
+  const std::uint64_t bytes = withLevels(bytesOf(*shape), levels);
   return createArrayOf(bytes, out,
                        [&] { return cudaDriver.cuMipmappedArrayCreate(out, shape, levels); });
 }
 
-template <auto member, typename Handle>
-Result destroyArray(Handle handle) {
-  if (!looksAtCalls()) return (cudaDriver.*member)(handle);
-  Charge* charge = take(Kind::kArray, reinterpret_cast<std::uintptr_t>(handle));
-  return freed(charge, (cudaDriver.*member)(handle));
-}
-
 }  // namespace
-
-void releaseMemoryOf(Ctx context) {
-  Lock lock(mutex);
-  for (Charge*& bucket : charges) {
-    for (Charge** link = &bucket; *link;) {
-      Charge* charge = *link;
-      if (!context || charge->context != context) {
-        link = &charge->next;
-        continue;
-      }
-      *link = charge->next;
-      release(charge->bytes, charge->generation);
-      free(charge);
-    }
-  }
-}
-
-void forgetMemoryInChild() {
-  mutex.renewInChild();
-}
 
 void wrapCudaMemory(Calls& table) {
   constexpr auto legacy = Stream0::kLegacy, own = Stream0::kPerThread;
@@ -472,9 +326,9 @@ void wrapCudaMemory(Calls& table) {
   table.cuMemImportFromShareableHandle = importPhysical;
   table.cuArrayCreate_v2 = createArray;
   table.cuArray3DCreate_v2 = createArray3D;
-  table.cuArrayDestroy = destroyArray<&Calls::cuArrayDestroy, Arr>;
+  table.cuArrayDestroy = destroyArray<cudaDriver, &Calls::cuArrayDestroy, Arr>;
   table.cuMipmappedArrayCreate = createMipmap;
-  table.cuMipmappedArrayDestroy = destroyArray<&Calls::cuMipmappedArrayDestroy, Mip>;
+  table.cuMipmappedArrayDestroy = destroyArray<cudaDriver, &Calls::cuMipmappedArrayDestroy, Mip>;
 }
 
 }  // namespace qgpu::guest

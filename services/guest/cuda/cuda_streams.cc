@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "services/guest/cuda/cuda_memory.h"
+#include "services/guest/cuda/cuda_charges.h"
 #include "services/guest/gate/estimates.h"
 #include "services/guest/gate/quota.h"
 

@@ -2,7 +2,7 @@
 // captures; and the ends of streams and contexts, before which nothing of theirs may be asked
 // again.
 
-#include "services/guest/cuda/cuda_memory.h"
+#include "services/guest/cuda/cuda_charges.h"
 #include "services/guest/cuda/cuda_streams.h"
 #include "services/guest/gate/estimates.h"
 

@@ -4,6 +4,8 @@
 // nobody and takes no lock of this library. RTLD_NEXT means "after libqgpu.so" in calls through
 // these.
 
+#include <cstdint>
+
 namespace qgpu::guest {
 
 struct RealLoader {
@@ -15,6 +17,17 @@ struct RealLoader {
 // Found at the first call, from any thread, in a constructor too. Ends the process where libc has
 // no such functions: nothing could be loaded then.
 const RealLoader& realLoader();
+
+// What dlsym(), or with a version dlvsym(), has for a name.
+inline void* findSymbol(void* handle, const char* name, const char* version) {
+  const RealLoader& real = realLoader();
+  return version ? real.dlvsym(handle, name, version) : real.dlsym(handle, name);
+}
+
+// What a front end answers for a name that a program asks of dlsym(), if not an address: that the
+// loader is to answer as if nobody stood between, or that there is no such name.
+inline void* const kTheLoaderDecides = nullptr;
+inline void* const kNoSymbol = reinterpret_cast<void*>(~std::uintptr_t{0});
 
 // Of names. AddressSanitizer asks for what is behind its own functions before these work, so what
 // answers it calls no strcmp().

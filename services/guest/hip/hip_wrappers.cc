@@ -1,0 +1,218 @@
+// HIP's functions that are unlike any of CUDA's.
+
+#include "services/guest/cuda/cuda_charges.h"
+#include "services/guest/cuda/cuda_gated.h"
+#include "services/guest/hip/hip_driver.h"
+#include "services/guest/hip/hip_work.h"
+
+namespace qgpu::guest {
+namespace {
+
+using namespace hip;  // the names of the interface
+using namespace charges;
+
+struct HipApi {
+  static constexpr auto& driver = hipDriver;
+  template <typename... A>
+  static Launch launchOf(A... a) {
+    return hip::launchOf(a...);
+  }
+  template <typename... A>
+  static Str streamAmong(A... a) {
+    if (const auto* config = argument<const KernelConfig*>(nullptr, a...)) return config->stream;
+    return argument<Str>(nullptr, a...);
+  }
+};
+
+// --- one kernel on several devices: each is a launch of its own stream ---
+
+template <auto member>
+Result launchOnDevices(DeviceLaunch* launches, int count, U flags) {
+  const auto call = [&] { return (hipDriver.*member)(launches, count, flags); };
+  if (!looksAtCalls() || !launches || count <= 0) return call();
+  const DeviceLaunch& first = launches[0];
+  Result rc =
+      gated(first.stream, Stream0::kLegacy,
+            {first.kernel, {first.grid.x, first.grid.y, first.grid.z}, 0}, MayBlock::kYes, call);
+  for (int i = 1; i < count && rc == kSuccess; ++i) {
+    // Accepted with the first; from here on they are only counted.
+    gated(launches[i].stream, Stream0::kLegacy, {first.kernel, {1, 1, 1}, 0}, MayBlock::kNo,
+          [] { return kSuccess; });
+  }
+  return rc;
+}
+
+// --- devices ---
+
+// Another device may be the thread's own now: what stream 0 means changed.
+template <auto member, typename F>
+struct Changing;
+template <auto member, typename... A>
+struct Changing<member, Result (*)(A...)> {
+  static Result call(A... a) {
+    const Result rc = (hipDriver.*member)(a...);
+    forgetOwnDefaultStreams();
+    return rc;
+  }
+};
+
+// All that was on the device is gone, its memory and code with it.
+template <typename Call>
+Result resetting(Ctx context, Call call) {
+  if (!looksAtCalls() || !context) return call();
+  contextCloses(context, true);
+  const Result rc = call();
+  if (rc == kSuccess) {
+    contextEnded(context);
+    releaseMemoryOf(context);
+    forgetAllKernels();
+    forgetStreamCaches();
+  } else {
+    contextCloses(context, false);
+  }
+  forgetOwnDefaultStreams();
+  return rc;
+}
+
+Result resetDevice() {
+  return resetting(currentContext(), [] { return hipDriver.hipDeviceReset(); });
+}
+Result resetThatDevice(Dev device) {
+  return resetting(contextOfDevice(device),
+                   [&] { return hipDriver.hipDevicePrimaryCtxReset(device); });
+}
+
+// --- sizes ---
+
+template <auto member, typename P>
+Result properties(P* out, int device) {
+  const Result rc = (hipDriver.*member)(out, device);
+  if (rc == kSuccess && out) out->memory = static_cast<Size>(limitToQuota(out->memory));
+  return rc;
+}
+
+// --- memory ---
+
+// Addresses are pointers here, and numbers in CUDA's driver.
+std::uint64_t nameOf(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address);
+}
+
+Result allocateWithFlags(void** out, Size bytes, U flags) {
+  const auto call = [&] { return hipDriver.hipExtMallocWithFlags(out, bytes, flags); };
+  if (!looksAtCalls() || !out) return call();
+  return charged(Kind::kAddress, costOf(bytes), currentContext(), [&](std::uint64_t& name) {
+    const Result rc = call();
+    name = nameOf(*out);
+    return rc;
+  });
+}
+
+Result allocatePitch(void** out, Size* pitch, Size width, Size height) {
+  const auto call = [&] { return hipDriver.hipMallocPitch(out, pitch, width, height); };
+  if (!looksAtCalls() || !out || !pitch) return call();
+  const std::uint64_t bytes = costOf(widestRow(width) * height);
+  return charged(Kind::kAddress, bytes, currentContext(), [&](std::uint64_t& name) {
+    const Result rc = call();
+    name = nameOf(*out);
+    return rc;
+  });
+}
+
+Result allocate3D(PitchedPtr* out, Extent extent) {
+  const auto call = [&] { return hipDriver.hipMalloc3D(out, extent); };
+  if (!looksAtCalls() || !out) return call();
+  const std::uint64_t bytes = costOf(widestRow(extent.width) * extent.height * extent.depth);
+  return charged(Kind::kAddress, bytes, currentContext(), [&](std::uint64_t& name) {
+    const Result rc = call();
+    name = nameOf(out->address);
+    return rc;
+  });
+}
+
+// Until release 5.3 the first member said how it is compressed, mostly 0, and memory was of a card
+// only. Since then it says that it is pinned, and where.
+bool isOfCard(const MemProperties& properties) {
+  constexpr int kOnDevice = 1;
+  return properties.type != kPinned || properties.location.type == kOnDevice;
+}
+
+Result create(Mem* out, Size bytes, const MemProperties* properties, unsigned long long flags) {
+  const auto call = [&] { return hipDriver.hipMemCreate(out, bytes, properties, flags); };
+  if (!looksAtCalls() || !out || !properties || !isOfCard(*properties)) return call();
+  return charged(Kind::kPhysical, costOf(bytes), nullptr, [&](std::uint64_t& name) {
+    const Result rc = call();
+    name = *out;
+    return rc;
+  });
+}
+
+// --- arrays ---
+
+std::uint64_t bytesOf(const ChannelShape& shape, std::uint64_t count) {
+  const std::int64_t bits = std::int64_t{shape.x} + shape.y + shape.z + shape.w;
+  return bits > 0 ? count * static_cast<std::uint64_t>(bits) / 8 : 0;
+}
+
+Result createArray(Arr* out, const ChannelShape* shape, Size width, Size height, U flags) {
+  const auto call = [&] { return hipDriver.hipMallocArray(out, shape, width, height, flags); };
+  if (!looksAtCalls() || !out || !shape) return call();
+  return createArrayOf(bytesOf(*shape, texels(width, height, 1)), out, call);
+}
+
+Result createArray3D(Arr* out, const ChannelShape* shape, Extent extent, U flags) {
+  const auto call = [&] { return hipDriver.hipMalloc3DArray(out, shape, extent, flags); };
+  if (!looksAtCalls() || !out || !shape) return call();
+  const std::uint64_t count = texels(extent.width, extent.height, extent.depth);
+  return createArrayOf(bytesOf(*shape, count), out, call);
+}
+
+Result createMipmap(Mip* out, const ChannelShape* shape, Extent extent, U levels, U flags) {
+  const auto call = [&] {
+    return hipDriver.hipMallocMipmappedArray(out, shape, extent, levels, flags);
+  };
+  if (!looksAtCalls() || !out || !shape) return call();
+  const std::uint64_t count = texels(extent.width, extent.height, extent.depth);
+  return createArrayOf(withLevels(bytesOf(*shape, count), levels), out, call);
+}
+
+}  // namespace
+
+void wrapHip(hip::Calls& table) {
+#define QGPU_GATED(symbol, stream, types)                                            \
+  table.symbol = Gated<HipApi, &hip::Calls::symbol, Stream0::stream, MayBlock::kYes, \
+                       decltype(hip::Calls::symbol)>::call;
+#define QGPU_NOTED(symbol, stream, types) \
+  table.symbol = Noted<HipApi, &hip::Calls::symbol, decltype(hip::Calls::symbol)>::call;
+#define QGPU_MANY(symbol, stream, types) table.symbol = launchOnDevices<&hip::Calls::symbol>;
+#define QGPU_CHANGING(symbol, stream, types) \
+  table.symbol = Changing<&hip::Calls::symbol, decltype(hip::Calls::symbol)>::call;
+  QGPU_HIP_KERNELS(QGPU_GATED)
+  QGPU_HIP_COPIES(QGPU_GATED)
+  QGPU_HIP_FILLS(QGPU_GATED)
+  QGPU_HIP_WAITS(QGPU_NOTED)
+  QGPU_HIP_MANY(QGPU_MANY)
+  QGPU_HIP_DEVICES(QGPU_CHANGING)
+#undef QGPU_GATED
+#undef QGPU_NOTED
+#undef QGPU_MANY
+#undef QGPU_CHANGING
+  table.hipDeviceReset = resetDevice;
+  table.hipDevicePrimaryCtxReset = resetThatDevice;
+  table.hipGetDeviceProperties = properties<&hip::Calls::hipGetDeviceProperties, Properties5>;
+  table.hipGetDevicePropertiesR0000 =
+      properties<&hip::Calls::hipGetDevicePropertiesR0000, Properties5>;
+  table.hipGetDevicePropertiesR0600 =
+      properties<&hip::Calls::hipGetDevicePropertiesR0600, Properties6>;
+  table.hipExtMallocWithFlags = allocateWithFlags;
+  table.hipMallocPitch = allocatePitch;
+  table.hipMalloc3D = allocate3D;
+  table.hipMemCreate = create;
+  table.hipMallocArray = createArray;
+  table.hipMalloc3DArray = createArray3D;
+  table.hipFreeArray = destroyArray<hipDriver, &hip::Calls::hipFreeArray, Arr>;
+  table.hipMallocMipmappedArray = createMipmap;
+  table.hipFreeMipmappedArray = destroyArray<hipDriver, &hip::Calls::hipFreeMipmappedArray, Mip>;
+}
+
+}  // namespace qgpu::guest
