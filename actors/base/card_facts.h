@@ -18,7 +18,7 @@ struct CardFacts {
   std::string id;           // "GPU-<uuid>", "opencl-portable-computing-language-0", "sim-3"
   std::uint32_t index = 0;  // position on its node
   std::string model;
-  std::string backend;  // "nvidia", "opencl" or "sim"
+  std::string backend;  // "nvidia", "amd", "opencl" or "sim"
   Bytes mem{0};
   schema::Suspend suspend = schema::Suspend::GATE;
   schema::Isolation isolation = schema::Isolation::LIBRARY;

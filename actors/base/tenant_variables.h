@@ -16,7 +16,8 @@ namespace qgpu {
 using Variables = std::vector<std::pair<std::string, std::string>>;  // name, value
 
 // CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES, the cards' UUIDs, never an index, which another
-// program may count in another way. Nothing where a card is none of NVIDIA's.
+// program may count in another way; of AMD's cards ROCR_VISIBLE_DEVICES alone, by which ROCm's
+// runtime chooses beneath HIP and OpenCL. Nothing where a card is of another kind.
 Variables cardVariables(const std::vector<std::string>& cardIds);
 
 // What a node may say of all of its programs: how PoCL makes its devices, so that a program counts

@@ -25,6 +25,7 @@ struct CardBackend {
 };
 
 extern const CardBackend kNvidiaCards;
+extern const CardBackend kAmdCards;
 extern const CardBackend kOpenclCards;
 extern const CardBackend kSimulatedCards;
 

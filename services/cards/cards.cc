@@ -9,7 +9,8 @@ namespace qgpu {
 namespace {
 
 // In the order in which --cards=auto asks.
-constexpr const CardBackend* kBackends[] = {&kNvidiaCards, &kOpenclCards, &kSimulatedCards};
+constexpr const CardBackend* kBackends[] = {&kNvidiaCards, &kAmdCards, &kOpenclCards,
+                                            &kSimulatedCards};
 
 const CardBackend* backendOf(std::string_view name) {
   const auto* const at = std::ranges::find(kBackends, name, &CardBackend::name);

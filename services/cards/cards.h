@@ -1,12 +1,12 @@
 #pragma once
-// Which cards this node has. Their kinds (backend.h) are `nvidia` (by NVML), `opencl` (any OpenCL
-// device; PoCL makes a card of a CPU) and `sim` (imaginary cards, for scale); `auto` takes NVIDIA's
-// cards where there are any and else what OpenCL offers.
+// Which cards this node has. Their kinds (backend.h) are `nvidia` (by NVML), `amd` (by the kernel's
+// compute driver), `opencl` (any OpenCL device; PoCL makes a card of a CPU) and `sim` (imaginary
+// cards, for scale); `auto` takes NVIDIA's cards where there are any and else what OpenCL offers.
 //
 // Drivers are asked in a short-lived child process, so the daemon never maps a driver and its
-// compiler. A card's id is stable over restarts: an NVIDIA card's UUID; else platform and index in
-// the platform's list of all devices (HAZARDS 14). What is found does not change while the manager
-// lives; whether a card is still well is health.h.
+// compiler. A card's id is stable over restarts: a card's UUID where it has one; else platform and
+// index in the platform's list of all devices (HAZARDS 14). What is found does not change while the
+// manager lives; whether a card is still well is health.h.
 
 #include <cstdint>
 #include <optional>
@@ -47,6 +47,7 @@ struct CardsOptions {
   SuspendChoice suspend = SuspendChoice::Auto;
   Nanos probeTimeout = seconds(60);                 // for the child that asks a driver
   std::string pciDevices = "/sys/bus/pci/devices";  // where the kernel lists what is plugged in
+  std::string kfdNodes = "/sys/class/kfd/kfd/topology/nodes";  // and its nodes of AMD's driver
   HealthTimes health;
 };
 

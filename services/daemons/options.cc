@@ -50,7 +50,7 @@ Status readCards(const Given& given, CardsOptions& to) {
     return readInto(parseSimCards(given.text), to.sim);
   }
   if (given.text == "sim" || !isCardBackend(given.text)) {
-    return badValue(given, "auto, nvidia, opencl or sim:NxM, as in sim:8x32");
+    return badValue(given, "auto, nvidia, amd, opencl or sim:NxM, as in sim:8x32");
   }
   to.backend = given.text;
   return ok();
@@ -200,7 +200,7 @@ std::span<const FlagRow> managerFlags() {
       FlagRow{"policy", "NAME", policyHelp().c_str(), "best-effort"},
       FlagRow{"cards", "KIND",
               "which cards: auto (NVIDIA's where there are any, else OpenCL "
-              "devices), nvidia, opencl, or sim:NxM, N imaginary cards of M GiB",
+              "devices), nvidia, amd, opencl, or sim:NxM, N imaginary cards of M GiB",
               "auto"},
       FlagRow{"max-tasks-per-card", "N",
               "a number, or auto: nominal GiB / 4 of the card, at least 4 but on Kubernetes",

@@ -40,6 +40,8 @@ inline constexpr VariableEntry kVariables[] = {
      "a task's cards by UUID; qgpuctl run and submit give it, in a container the library sets it"},
     {"NVIDIA_VISIBLE_DEVICES", "NVIDIA's container runtime", "",
      "the same for a launcher of containers; `void` in containers that have copies of the driver"},
+    {"ROCR_VISIBLE_DEVICES", "ROCm", "",
+     "a task's AMD cards by UUID; qgpuctl run and submit give it"},
     {"NVIDIA_DRIVER_CAPABILITIES", "NVIDIA's container runtime", "",
      "which parts of the driver a container gets where that runtime brings it"},
     {"PORT", "qgpu-scheduler", "12345", "port of `--http`, where that flag is not given"},

@@ -29,6 +29,10 @@ TEST(TenantEnvironment, AProgramSeesTheCardsOfItsTaskByUuidInTheirOrder) {
 TEST(TenantEnvironment, ACardOfAnotherVendorGetsNone) {
   EXPECT_EQ(cardVariables({"opencl-portable-computing-language-0"}), Variables());
   EXPECT_EQ(cardVariables({"sim-0"}), Variables());
+  EXPECT_EQ(
+      assignments(cardVariables({"GPU-123456789abcdef0", "GPU-ffffffffffffffff"})),
+      std::vector<std::string>({"ROCR_VISIBLE_DEVICES=GPU-123456789abcdef0,GPU-ffffffffffffffff"}))
+      << "AMD's";
   EXPECT_EQ(cardVariables({}), Variables());
 }
 

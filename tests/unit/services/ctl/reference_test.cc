@@ -298,12 +298,12 @@ TEST(Reference, EveryVariableInTheCodeIsInTheCatalogue) {
   // and a patience.
   Names known = {"QGPU_DRIVER_ROOT", "QGPU_ATTACH_TIMEOUT_MS"};
   for (const VariableEntry& one : kVariables) known.insert(std::string(one.name));
-  const Names used =
-      inTree({"services", "actors", "runtime", "deploy/systemd"},
-             R"rx(["$]((?:QGPU|XDG|KUBERNETES|POD|CUDA|NVIDIA)_[A-Z_]*[A-Z]|PORT|KUBECONFIG|)rx"
-             R"rx(NO_COLOR|DEMO_JSON|NOTIFY_SOCKET|JOURNAL_STREAM|WATCHDOG_USEC|LD_PRELOAD|)rx"
-             R"rx(OPENCL_LAYERS)\b)rx",
-             "admin/environment.h");
+  const Names used = inTree(
+      {"services", "actors", "runtime", "deploy/systemd"},
+      R"rx(["$]((?:QGPU|XDG|KUBERNETES|POD|CUDA|NVIDIA|ROCR)_[A-Z_]*[A-Z]|PORT|KUBECONFIG|)rx"
+      R"rx(NO_COLOR|DEMO_JSON|NOTIFY_SOCKET|JOURNAL_STREAM|WATCHDOG_USEC|LD_PRELOAD|)rx"
+      R"rx(OPENCL_LAYERS)\b)rx",
+      "commands/environment.h");
   for (const std::string& name : used) EXPECT_TRUE(known.contains(name)) << name;
   for (const std::string& name : known) EXPECT_TRUE(used.contains(name)) << name << " is unused";
 }

@@ -154,7 +154,7 @@ TEST_F(OptionsTest, NamesTheFlagTheValueAndTheFix) {
     const char* fix;
   } cases[] = {
       {"--policy=greedy", "best-effort (be)"},
-      {"--cards=amd", "sim:8x32"},
+      {"--cards=tpu", "sim:8x32"},
       {"--cards=sim:0x1", "sim:8x32"},
       {"--max-tasks-per-card=0", "auto or a number"},
       {"--max-tasks-per-card=many", "auto or a number"},
