@@ -285,7 +285,7 @@ Result unsafeCall() {
 // The legacy stream would order itself with a blocking stream that is captured.
 Result forbidden(Stream& stream) {
   if (stream.capture && stream.capture->broken) return cuda::kCaptureInvalidated;
-  if (!stream.legacy) return cuda::kSuccess;
+  if (!stream.legacy || machine().legacyRunsInCaptures) return cuda::kSuccess;
   for (Stream* other : stream.context->streams) {
     if (!other->blocking || !other->capture) continue;
     breakCapture(*other->capture);

@@ -102,6 +102,7 @@ struct Machine {
   std::deque<Context> contexts;
   std::vector<std::shared_ptr<Capture>> captures;
   std::uint64_t misuses = 0, brokenCaptures = 0, pending = 0;
+  bool legacyRunsInCaptures = false;  // as AMD's does, beside streams that are captured
 };
 Machine& machine();
 

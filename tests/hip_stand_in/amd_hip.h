@@ -82,16 +82,10 @@ static_assert(offsetof(Properties, totalGlobalMem) == 288);
 
 #define AMD_HIP_AS_CUDA(X)                                                                   \
   X(hipModuleLaunchKernel, (Fn, U, U, U, U, U, U, U, Str, void**, void**), cuLaunchKernel)   \
-  X(hipModuleLaunchCooperativeKernel, (Fn, U, U, U, U, U, U, U, Str, void**),                \
-    cuLaunchCooperativeKernel)                                                               \
   X(hipDrvLaunchKernelEx, (const LaunchConfig*, Fn, void**, void**), cuLaunchKernelEx)       \
-  X(hipGraphLaunch, (Exec, Str), cuGraphLaunch)                                              \
-  X(hipGraphLaunch_spt, (Exec, Str), cuGraphLaunch_ptsz)                                     \
   X(hipGraphUpload, (Exec, Str), cuGraphUpload)                                              \
   X(hipMemcpyHtoD, (void*, void*, Size), cuMemcpyHtoD_v2)                                    \
-  X(hipMemcpyDtoH, (void*, void*, Size), cuMemcpyDtoH_v2)                                    \
   X(hipMemcpyDtoD, (void*, void*, Size), cuMemcpyDtoD_v2)                                    \
-  X(hipMemcpyAtoH, (void*, Arr, Size, Size), cuMemcpyAtoH_v2)                                \
   X(hipMemcpyHtoA, (Arr, Size, const void*, Size), cuMemcpyHtoA_v2)                          \
   X(hipMemcpyAtoD, (void*, Arr, Size, Size), cuMemcpyAtoD_v2)                                \
   X(hipMemcpyDtoA, (Arr, Size, void*, Size), cuMemcpyDtoA_v2)                                \
@@ -116,8 +110,6 @@ static_assert(offsetof(Properties, totalGlobalMem) == 288);
   X(hipMemsetD2D16Async, (void*, Size, unsigned short, Size, Size, Str), cuMemsetD2D16Async) \
   X(hipMemsetD2D32, (void*, Size, unsigned int, Size, Size), cuMemsetD2D32_v2)               \
   X(hipMemsetD2D32Async, (void*, Size, unsigned int, Size, Size, Str), cuMemsetD2D32Async)   \
-  X(hipMemPrefetchAsync, (const void*, Size, int, Str), cuMemPrefetchAsync)                  \
-  X(hipMemPrefetchAsync_v2, (const void*, Size, Location, U, Str), cuMemPrefetchAsync_v2)    \
   X(hipMemMapArrayAsync, (void*, U, Str), cuMemMapArrayAsync)                                \
   X(hipStreamWriteValue32, (Str, void*, U, U), cuStreamWriteValue32)                         \
   X(hipStreamWriteValue64, (Str, void*, std::uint64_t, U), cuStreamWriteValue64)             \
@@ -173,19 +165,32 @@ static_assert(offsetof(Properties, totalGlobalMem) == 288);
 #define AMD_HIP_EXT_LAUNCH \
   _Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j
 
-#define AMD_HIP_KERNELS(X)                                                                        \
-  X(hipLaunchKernel, (const void*, Dim3, Dim3, void**, Size, Str))                                \
-  X(hipLaunchKernel_spt, (const void*, Dim3, Dim3, void**, Size, Str))                            \
-  X(hipLaunchCooperativeKernel, (const void*, Dim3, Dim3, void**, U, Str))                        \
-  X(hipLaunchCooperativeKernel_spt, (const void*, Dim3, Dim3, void**, U, Str))                    \
-  X(hipExtLaunchKernel, (const void*, Dim3, Dim3, void**, Size, Str, Evt, Evt, int))              \
-  X(hipLaunchKernelExC, (const KernelConfig*, const void*, void**))                               \
-  X(hipExtModuleLaunchKernel, (Fn, U, U, U, U, U, U, Size, Str, void**, void**, Evt, Evt, U))     \
-  AMD_HIP_ROW(X, AMD_HIP_EXT_LAUNCH,                                                              \
-              (Fn, U, U, U, U, U, U, Size, Str, void**, void**, Evt, Evt, U))                     \
-  X(hipHccModuleLaunchKernel, (Fn, U, U, U, U, U, U, Size, Str, void**, void**, Evt, Evt))        \
-  AMD_HIP_ROW(X, AMD_HIP_HCC_LAUNCH, (Fn, U, U, U, U, U, U, Size, Str, void**, void**, Evt, Evt)) \
+#define AMD_HIP_KERNELS(X)                                                                    \
+  X(hipLaunchKernel, (const void*, Dim3, Dim3, void**, Size, Str))                            \
+  X(hipLaunchKernel_spt, (const void*, Dim3, Dim3, void**, Size, Str))                        \
+  X(hipExtLaunchKernel, (const void*, Dim3, Dim3, void**, Size, Str, Evt, Evt, int))          \
+  X(hipLaunchKernelExC, (const KernelConfig*, const void*, void**))                           \
+  X(hipExtModuleLaunchKernel, (Fn, U, U, U, U, U, U, Size, Str, void**, void**, Evt, Evt, U)) \
+  AMD_HIP_ROW(X, AMD_HIP_EXT_LAUNCH,                                                          \
+              (Fn, U, U, U, U, U, U, Size, Str, void**, void**, Evt, Evt, U))                 \
   X(hipLaunchByPtr, (const void*))
+
+// Those that no stream captures: they run.
+#define AMD_HIP_UNCAPTURED(X)                                                              \
+  X(hipModuleLaunchCooperativeKernel, (Fn, U, U, U, U, U, U, U, Str, void**))              \
+  X(hipGraphLaunch, (Exec, Str))                                                           \
+  X(hipGraphLaunch_spt, (Exec, Str))                                                       \
+  X(hipMemPrefetchAsync, (const void*, Size, int, Str))                                    \
+  X(hipMemPrefetchAsync_v2, (const void*, Size, Location, U, Str))                         \
+  X(hipHccModuleLaunchKernel, (Fn, U, U, U, U, U, U, Size, Str, void**, void**, Evt, Evt)) \
+  X(hipMemcpyPeerAsync, (void*, int, const void*, int, Size, Str))                         \
+  X(hipDrvMemcpy3DAsync, (const DriverCopy3D*, Str))                                       \
+  X(hipLaunchCooperativeKernel, (const void*, Dim3, Dim3, void**, U, Str))                 \
+  X(hipLaunchCooperativeKernel_spt, (const void*, Dim3, Dim3, void**, U, Str))             \
+  AMD_HIP_ROW(X, AMD_HIP_HCC_LAUNCH, (Fn, U, U, U, U, U, U, Size, Str, void**, void**, Evt, Evt))
+
+#define AMD_HIP_MANY_FUNCTIONS(X) \
+  X(hipModuleLaunchCooperativeKernelMultiDevice, (LaunchParams*, U, U))
 
 #define AMD_HIP_COPIES(X)                                                                    \
   X(hipMemcpy, (void*, const void*, Size, int))                                              \
@@ -222,11 +227,11 @@ static_assert(offsetof(Properties, totalGlobalMem) == 288);
   X(hipMemcpy3DAsync, (const Copy3DParms*, Str))                                             \
   X(hipMemcpy3DAsync_spt, (const Copy3DParms*, Str))                                         \
   X(hipDrvMemcpy3D, (const DriverCopy3D*))                                                   \
-  X(hipDrvMemcpy3DAsync, (const DriverCopy3D*, Str))                                         \
   X(hipMemcpy3DPeer, (PeerCopy3D*))                                                          \
   X(hipMemcpy3DPeerAsync, (PeerCopy3D*, Str))                                                \
-  X(hipMemcpyPeer, (void*, int, const void*, int, Size))                                     \
-  X(hipMemcpyPeerAsync, (void*, int, const void*, int, Size, Str))
+  X(hipMemcpyDtoH, (void*, void*, Size))                                                     \
+  X(hipMemcpyAtoH, (void*, Arr, Size, Size))                                                 \
+  X(hipMemcpyPeer, (void*, int, const void*, int, Size))
 
 #define AMD_HIP_FILLS(X)                                       \
   X(hipMemset, (void*, int, Size))                             \
@@ -259,10 +264,12 @@ static_assert(offsetof(Properties, totalGlobalMem) == 288);
 
 #define AMD_HIP_OTHERS(X)                                                 \
   X(hipStreamQuery, (Str))                                                \
+  X(hipGetLastError, ())                                                  \
+  X(hipPeekAtLastError, ())                                               \
+  X(hipExtGetLastError, ())                                               \
   X(hipInit, (U))                                                         \
   X(hipGetProcAddress, (const char*, void**, int, std::uint64_t, int*))   \
   X(hipDeviceReset, ())                                                   \
-  X(hipDevicePrimaryCtxReset, (int))                                      \
   X(hipGetDeviceProperties, (Properties5*, int))                          \
   X(hipGetDevicePropertiesR0000, (Properties5*, int))                     \
   X(hipGetDevicePropertiesR0600, (Properties*, int))                      \
@@ -288,18 +295,21 @@ static_assert(offsetof(Properties, totalGlobalMem) == 288);
   X(hipEventDestroy, (Evt))
 
 // Those that hooks know, but for what does as CUDA's.
-#define AMD_HIP_OWN(X) \
-  AMD_HIP_KERNELS(X)   \
-  AMD_HIP_COPIES(X)    \
-  AMD_HIP_FILLS(X)     \
-  AMD_HIP_WAITS(X)     \
-  AMD_HIP_MANY(X)      \
-  AMD_HIP_DEVICES(X)   \
+#define AMD_HIP_OWN(X)      \
+  AMD_HIP_KERNELS(X)        \
+  AMD_HIP_UNCAPTURED(X)     \
+  AMD_HIP_MANY_FUNCTIONS(X) \
+  AMD_HIP_COPIES(X)         \
+  AMD_HIP_FILLS(X)          \
+  AMD_HIP_WAITS(X)          \
+  AMD_HIP_MANY(X)           \
+  AMD_HIP_DEVICES(X)        \
   AMD_HIP_OTHERS(X)
 
 // What a program needs besides.
 #define AMD_HIP_PLAIN(X)                                     \
   X(hipStreamCreateWithFlags, (Str*, U))                     \
   X(hipStreamWaitEvent, (Str, Evt, U))                       \
+  X(hipDevicePrimaryCtxReset, (int))                         \
   X(hipGraphInstantiate, (Exec*, Graph, Node*, char*, Size)) \
   X(hipMemAddressReserve, (void**, Size, Size, void*, unsigned long long))

@@ -1,13 +1,17 @@
 // AMD's runtime without a card: libamdhip64.so.5, on the machine of the CUDA stand-in (streams,
-// captures and their laws, memory), which HIP's rules are those of. Each thread has a device, whose
-// context is made when it is first needed. A kernel is the address of its name.
+// captures and their laws, memory). Each thread has a device, whose context is made when it is
+// first needed. A kernel is the address of its name. Where HIP's laws are others than CUDA's (clr
+// of release 6.3: hip_event.cpp, hip_stream.cpp, hip_graph.cpp, hip_context.cpp), they are below.
 
 #include <atomic>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "tests/cuda_stand_in/table.h"
 #include "tests/hip_stand_in/amd_hip.h"
@@ -25,6 +29,7 @@ Table filled() {
   stand_in::fillGraphs(table);
   stand_in::fillMemory(table);
   stand_in::fillLaunches(table);
+  stand_in::machine().legacyRunsInCaptures = true;
   return table;
 }
 Table cuda = filled();
@@ -81,11 +86,55 @@ struct Kernel<zero, Result (*)(First, A...)> {
   }
 };
 
+// Does what no stream captures.
+template <Stream0 zero, typename Call>
+Result outsideOfCaptures(Str handle, Call call) {
+  stand_in::Stream* stream = nullptr;
+  std::shared_ptr<stand_in::Capture> capture;
+  {
+    stand_in::Locked held(stand_in::machine().lock);
+    Result rc = kSuccess;
+    stream = stand_in::find(handle, zero, rc);
+    if (!stream) return rc;
+    capture.swap(stream->capture);
+  }
+  const Result rc = call();
+  stand_in::Locked held(stand_in::machine().lock);
+  stream->capture.swap(capture);
+  return rc;
+}
+
+template <typename Within, Stream0 zero, typename F>
+struct Uncaptured;
+template <typename Within, Stream0 zero, typename... A>
+struct Uncaptured<Within, zero, Result (*)(A...)> {
+  static Result call(A... a) {
+    return outsideOfCaptures<zero>(stand_in::pick<Str>(nullptr, a...),
+                                   [&] { return Within::call(a...); });
+  }
+};
+
 template <Stream0 zero, typename F>
 struct Operation;
 template <Stream0 zero, typename... A>
 struct Operation<zero, Result (*)(A...)> {
   static Result call(A... a) { return stand_in::plainCall(zero, false, a...); }
+};
+
+// A kernel where the arguments name one, a graph, or another operation.
+template <Stream0 zero, typename F>
+struct Runs : Operation<zero, F> {};
+template <Stream0 zero, typename... A>
+struct Runs<zero, Result (*)(const void*, Dim3, A...)>
+    : Kernel<zero, Result (*)(const void*, Dim3, A...)> {};
+template <Stream0 zero, typename... A>
+struct Runs<zero, Result (*)(Fn, A...)> : Kernel<zero, Result (*)(Fn, A...)> {};
+template <Stream0 zero>
+struct Runs<zero, Result (*)(Exec, Str)> {
+  static Result call(Exec graph, Str stream) {
+    return zero == Stream0::kPerThread ? cuda.cuGraphLaunch_ptsz(graph, stream)
+                                       : cuda.cuGraphLaunch(graph, stream);
+  }
 };
 
 template <Stream0 zero>
@@ -100,9 +149,76 @@ Result copyLater(void* to, const void* from, Size bytes, int, Str stream) {
 Result many(DeviceLaunch* launches, int count, U) {
   Result rc = kSuccess;
   for (int i = 0; i < count && rc == kSuccess; ++i) {
-    rc = kernel<&Table::cuLaunchKernel>(launches[i].func, launches[i].args, launches[i].stream);
+    const DeviceLaunch& one = launches[i];
+    rc = outsideOfCaptures<Stream0::kLegacy>(
+        one.stream, [&] { return kernel<&Table::cuLaunchKernel>(one.func, one.args, one.stream); });
   }
   return rc;
+}
+
+// --- captures and events ---
+
+thread_local Result lastRefusal = kSuccess;
+
+// What a broken capture leaves: the stream says so until the next one begins.
+std::set<Str> broken;  // with the machine's lock held
+
+template <bool own>
+Result beginCapture(Str stream, int mode) {
+  const Result rc = own ? cuda.cuStreamBeginCapture_v2_ptsz(stream, mode)
+                        : cuda.cuStreamBeginCapture_v2(stream, mode);
+  stand_in::Locked held(stand_in::machine().lock);
+  if (rc == kSuccess) broken.erase(stream);
+  return rc;
+}
+template <bool own>
+Result endCapture(Str stream, Graph* out) {
+  const Result rc =
+      own ? cuda.cuStreamEndCapture_ptsz(stream, out) : cuda.cuStreamEndCapture(stream, out);
+  stand_in::Locked held(stand_in::machine().lock);
+  if (rc == kCaptureInvalidated) broken.insert(stream);
+  return rc;
+}
+
+Result isCapturing(Str handle, int* status) {
+  stand_in::Locked held(stand_in::machine().lock);
+  Result rc = kSuccess;
+  const stand_in::Stream* stream = stand_in::find(handle, Stream0::kLegacy, rc);
+  if (!stream) return rc;
+  *status = broken.contains(handle) ? kCaptureBroken : kNotCapturing;
+  if (stream->legacy) {
+    for (const stand_in::Stream* other : stream->context->streams) {
+      if (other->blocking && other->capture) return kCaptureImplicit;
+    }
+  }
+  if (stream->capture) *status = stream->capture->broken ? kCaptureBroken : kCapturing;
+  return kSuccess;
+}
+
+// Whoever asks breaks the capture of the stream that the event was recorded in, and reads freed
+// memory where that stream is gone.
+Result queryEvent(Evt handle) {
+  {
+    stand_in::Locked held(stand_in::machine().lock);
+    Result rc = kSuccess;
+    const stand_in::Event* event = stand_in::find(handle, rc);
+    if (!event) return rc;
+    if (event->stream && event->stream->dead) ++stand_in::machine().misuses;
+    if (event->stream && event->stream->capture) {
+      stand_in::breakCapture(*event->stream->capture);
+      return kCaptureInvalidated;
+    }
+  }
+  return cuda.cuEventQuery(handle);
+}
+
+// Waits for what is in the stream.
+Result destroyStream(Str stream) {
+  int status = kNotCapturing;
+  if (isCapturing(stream, &status) == kSuccess && status == kNotCapturing) {
+    cuda.cuStreamSynchronize(stream);
+  }
+  return cuda.cuStreamDestroy_v2(stream);
 }
 
 // --- devices ---
@@ -211,6 +327,9 @@ void fillWork(Hip& hip) {
 }
 
 void fillDevicesAndMemory(Hip& hip) {
+  hip.hipModuleLaunchCooperativeKernelMultiDevice = [](LaunchParams* launches, U count, U flags) {
+    return cuda.cuLaunchCooperativeKernelMultiDevice(launches, count, flags);
+  };
   hip.hipSetDevice = setDevice;
   hip.hipGetDevice = getDevice;
   hip.hipGetStreamDeviceId = deviceOfStream;
@@ -218,7 +337,7 @@ void fillDevicesAndMemory(Hip& hip) {
   hip.hipStreamQuery = [](Str stream) { return cuda.cuStreamQuery(stream); };
   hip.hipGetProcAddress = getProcAddress;
   hip.hipDeviceReset = [] { return resetThatDevice(ownDevice); };
-  hip.hipDevicePrimaryCtxReset = resetThatDevice;
+  hip.hipDevicePrimaryCtxReset = [](int) { return kSuccess; };  // it does nothing
   hip.hipGetDeviceProperties = hip.hipGetDevicePropertiesR0000 = properties<Properties5>;
   hip.hipGetDevicePropertiesR0600 = properties<Properties>;
   hip.hipExtMallocWithFlags = [](void** out, Size bytes, U) {
@@ -243,9 +362,15 @@ void fillDevicesAndMemory(Hip& hip) {
 }
 
 void fillStreams(Hip& hip) {
-  hip.hipStreamIsCapturing = [](Str stream, int* out) {
-    return cuda.cuStreamIsCapturing(stream, out);
-  };
+  hip.hipStreamIsCapturing = isCapturing;
+  hip.hipStreamBeginCapture = beginCapture<false>;
+  hip.hipStreamBeginCapture_spt = beginCapture<true>;
+  hip.hipStreamEndCapture = endCapture<false>;
+  hip.hipStreamEndCapture_spt = endCapture<true>;
+  hip.hipStreamDestroy = destroyStream;
+  hip.hipGetLastError =
+      hip.hipExtGetLastError = [] { return std::exchange(lastRefusal, kSuccess); };
+  hip.hipPeekAtLastError = [] { return lastRefusal; };
   hip.hipThreadExchangeStreamCaptureMode = [](int* mode) {
     return cuda.cuThreadExchangeStreamCaptureMode(mode);
   };
@@ -254,7 +379,7 @@ void fillStreams(Hip& hip) {
   hip.hipEventRecord = [](Evt event, Str stream) {
     return stream == legacyStream() ? kInvalidHandle : cuda.cuEventRecord(event, stream);
   };
-  hip.hipEventQuery = [](Evt event) { return cuda.cuEventQuery(event); };
+  hip.hipEventQuery = queryEvent;
   hip.hipEventElapsedTime = [](float* ms, Evt from, Evt to) {
     return cuda.cuEventElapsedTime(ms, from, to);
   };
@@ -284,6 +409,11 @@ Hip filledHip() {
   AMD_HIP_KERNELS(QGPU_KERNEL)
   AMD_HIP_COPIES(QGPU_OPERATION)
   AMD_HIP_FILLS(QGPU_OPERATION)
+#define QGPU_RUNS(symbol, types)                                                         \
+  hip.symbol = Uncaptured<Runs<zeroOf(#symbol), decltype(Hip::symbol)>, zeroOf(#symbol), \
+                          decltype(Hip::symbol)>::call;
+  AMD_HIP_UNCAPTURED(QGPU_RUNS)
+#undef QGPU_RUNS
 #undef QGPU_AS
 #undef QGPU_KERNEL
 #undef QGPU_OPERATION
@@ -306,7 +436,9 @@ struct Counted<member, Result (*)(A...)> {
     calls<member>.fetch_add(1, std::memory_order_relaxed);
     if (!(hip.*member)) return kNotSupported;
     if (const Result rc = enter()) return rc;
-    return (hip.*member)(a...);
+    const Result rc = (hip.*member)(a...);
+    if (rc != kSuccess && rc != kNotReady) lastRefusal = rc;
+    return rc;
   }
 };
 

@@ -33,7 +33,7 @@ Result<CardsFound> amdCards(const CardsOptions& options) {
     Card card;
     card.id = device.uuid;
     card.index = static_cast<std::uint32_t>(found.cards.size());
-    card.model = "AMD " + device.name;
+    card.model = device.name;  // as OpenCL's devices and compilers are called
     card.backend = "amd";
     card.mem = device.mem;
     card.suspend = freezeOrGate(options.suspend, false);

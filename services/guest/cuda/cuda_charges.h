@@ -79,7 +79,7 @@ cuda::Result charged(Kind kind, std::uint64_t bytes, cuda::Ctx context, Allocate
   auto* charge = static_cast<Charge*>(malloc(sizeof(Charge)));
   if (!charge || !reserveOrCollect(bytes)) {
     free(charge);
-    return cuda::kOutOfMemory;
+    return answered(cuda::kOutOfMemory);
   }
   const std::uint32_t generation = session.generation.load();
   ++cudaThread.insideDriver;

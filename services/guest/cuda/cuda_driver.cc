@@ -75,21 +75,26 @@ static_assert(std::size(kHooks) * 3 < WrapperTable::kPlaces,
 
 std::atomic<const char*> driverBegin{nullptr}, driverEnd{nullptr};
 
-// Takes what a loaded library has. `handle` null: not loaded under its name; then what comes after
-// this library in the global scope.
+Calls& wrappers() {
+  static Calls table;
+  return table;
+}
+
+// Takes what a loaded library has, and stands before it where there is a wrapper. `handle` null:
+// not loaded under its name; then what comes after this library in the global scope. Where the
+// table is AMD's, its functions stay in it: then CUDA's wrappers lead nowhere else than to no
+// device.
 template <std::size_t n>
 void take(const Hook (&hooks)[n], Library library, void* handle) {
   const RealLoader& real = realLoader();
   for (const Hook& hook : hooks) {
     if (hook.library != library) continue;
     void* found = real.dlsym(handle ? handle : RTLD_NEXT, hook.symbol);
-    if (found) __atomic_store_n(&pointerIn(cudaDriver, hook), found, __ATOMIC_SEQ_CST);
+    if (!found) continue;
+    wrapperTable.add(found, pointerIn(wrappers(), hook));
+    void*& place = pointerIn(cudaDriver, hook);
+    if (!(driverIsHip() && place)) __atomic_store_n(&place, found, __ATOMIC_SEQ_CST);
   }
-}
-
-Calls& wrappers() {
-  static Calls table;
-  return table;
 }
 
 Result getProcAddress(const char*, void**, int, std::uint64_t);
@@ -106,14 +111,6 @@ const Calls& wrapped() {
   return table;
 }
 
-void standBeforeAll(Library library) {
-  wrapped();
-  for (const Hook& hook : kHooks) {
-    if (hook.library != library) continue;
-    wrapperTable.add(pointerIn(cudaDriver, hook), pointerIn(wrappers(), hook));
-  }
-}
-
 // A library stays loaded once it was found: its addresses are kept.
 void* loaded(const char* name) {
   return realLoader().dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
@@ -125,8 +122,8 @@ void findNvml() {
   if (nvmlFound.load(std::memory_order_acquire)) return;
   void* handle = loaded("libnvidia-ml.so.1");
   if (!handle) return;
+  wrapped();
   take(kHooks, Library::kNvml, handle);
-  standBeforeAll(Library::kNvml);
   nvmlFound.store(true, std::memory_order_release);
 }
 
@@ -137,10 +134,9 @@ bool findCudaDriver() {
   if (cudaFound.load(std::memory_order_acquire)) return true;
   void* handle = loaded("libcuda.so.1");
   if (!handle && !realLoader().dlsym(RTLD_NEXT, "cuInit")) return false;
-  if (!claimDriver(Runtime::kCuda)) return false;
+  wrapped();
   take(kHooks, Library::kCuda, handle);
   take(kCalled, Library::kCuda, handle);
-  standBeforeAll(Library::kCuda);
   const FileRange range = fileAround(reinterpret_cast<void*>(cudaDriver.cuInit));
   driverEnd.store(range.end);
   driverBegin.store(range.begin);
@@ -152,19 +148,19 @@ void* wrapperOf(void* address) {
   return wrapperTable.find(address);
 }
 
-namespace {
-
-bool fromDriver(const void* address) {
+bool isOfCudaDriver(const void* address) {
   const char* begin = driverBegin.load();
   return begin && address >= begin && address < driverEnd.load();
 }
+
+namespace {
 
 // A function of the driver that a program is given as it is. Once for the program: a runtime asks
 // for all that there are, and the first says enough.
 void tellIfUnhooked(const char* name, const void* found) {
   static std::atomic<bool> told{false};
   if (told.load(std::memory_order_relaxed) || !found || !cuda::looksLikeWork(name)) return;
-  if (!fromDriver(found) || told.exchange(true)) return;
+  if (!isOfCudaDriver(found) || told.exchange(true)) return;
   say("the driver has %s, which this library does not know: what a program does by it is neither "
       "held nor counted; a newer libqgpu.so may know it",
       name);
@@ -229,7 +225,7 @@ std::atomic<std::uint32_t> startedIn{kNever};
 // CUDA does not survive a fork. In the child, which has let go of the driver's files, some drivers
 // would find these gone before they find that, and say so.
 Result init(cuda::U flags) {
-  if (!ensureAttached() || !cardIsCuda()) return cuda::kNoDevice;
+  if (!ensureAttached() || !cardIsCuda() || !claimDriver(Runtime::kCuda)) return cuda::kNoDevice;
   const std::uint32_t started = startedIn.load(), now = session.generation.load();
   if (started != kNever && started != now) return cuda::kNotInitialized;
   const Result rc = cudaDriver.cuInit(flags);
@@ -284,6 +280,7 @@ struct Chooser<place, R (*)(A...)> {
 // Every exported name leads where it belongs: to the wrapper, or without a token to the driver.
 void settle() {
   findCudaDriver();
+  if (driverIsHip()) return;
   for (std::size_t i = 0; i < std::size(kHooks); ++i) {
     void* function = pointerIn(cudaDriver, kHooks[i]);
     if (!function) continue;
@@ -351,7 +348,7 @@ bool isOurs(const void* address) {
 }  // namespace
 
 void* chooseCudaSymbol(void* handle, const char* name, const char* version, const void* caller) {
-  if (handle == RTLD_NEXT || fromDriver(caller)) return kTheLoaderDecides;
+  if (handle == RTLD_NEXT || isOfCudaDriver(caller)) return kTheLoaderDecides;
   const Hook* hook = hookOf(name);
   if (handle == RTLD_DEFAULT) return hook ? chooseInGlobalScope(*hook) : kTheLoaderDecides;
   if (!hook && !tokenGiven()) return kTheLoaderDecides;

@@ -16,7 +16,8 @@ namespace qgpu::guest {
 extern cuda::Calls cudaDriver;
 
 // Whose functions cudaDriver has. AMD's runtime has most of CUDA's by other names, and shares their
-// wrappers (hip_calls.h); a process has one of the two, and the first that is found stays.
+// wrappers (hip_calls.h). A process may load both, and starts one of the two as a tenant: the
+// first.
 enum class Runtime : int { kNone, kCuda, kHip };
 // Whether cudaDriver is this one's, from now on if it was nobody's.
 bool claimDriver(Runtime runtime);
@@ -42,6 +43,9 @@ bool findCudaDriver();
 
 // What dlsym() and dlvsym() are to answer `caller` for a name that may be CUDA's or NVML's.
 void* chooseCudaSymbol(void* handle, const char* name, const char* version, const void* caller);
+
+// Whether an address is one of code of libcuda.so.1.
+bool isOfCudaDriver(const void* address);
 
 // The wrapper of an address of the driver's; the address itself where it has none.
 void* wrapperOf(void* address);

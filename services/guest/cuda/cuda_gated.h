@@ -50,7 +50,7 @@ template <typename Call>
   if (!stream) return call();
   const CudaWork work = workOf(launch);
   const Pass pass = admit(work.estimateNs, mayBlock);
-  if (!pass.admitted) return cuda::kDeviceUnavailable;
+  if (!pass.admitted) return noDeviceAnyMore();
   wakeReaper();
   const cuda::Result rc = inDriver(call);
   if (rc != cuda::kSuccess) [[unlikely]] {
@@ -58,6 +58,21 @@ template <typename Call>
     return rc;
   }
   follow(*stream, pass, work);
+  return rc;
+}
+
+// Of calls that a capture does not take up: what is launched runs. Nothing is left in a stream that
+// is captured, so there its end is not followed.
+template <typename Call>
+inline cuda::Result gatedAlways(cuda::Str handle, cuda::Stream0 zero, const cuda::Launch& launch,
+                                Call call) {
+  const bool captured = looksAtCalls() && captures.load() && isCapturing(handle, zero);
+  if (!captured) return gated(handle, zero, launch, MayBlock::kYes, call);
+  const Pass pass = admit(workOf(launch).estimateNs, MayBlock::kYes);
+  if (!pass.admitted) return noDeviceAnyMore();
+  wakeReaper();
+  const cuda::Result rc = inDriver(call);
+  retire(1, pass.windowNs, nowNs());
   return rc;
 }
 
@@ -87,6 +102,17 @@ struct Draining<Api, member, zero, cuda::Result (*)(A...)> {
       drained(stream, alone ? before + 1 : before);
     }
     return rc;
+  }
+};
+
+// As gated, and where its stream is captured it runs at once, held all the same.
+template <typename Api, auto member, cuda::Stream0 zero, typename F>
+struct GatedAlways;
+template <typename Api, auto member, cuda::Stream0 zero, typename... A>
+struct GatedAlways<Api, member, zero, cuda::Result (*)(A...)> {
+  static cuda::Result call(A... a) {
+    const auto inside = [&] { return (Api::driver.*member)(a...); };
+    return gatedAlways(Api::streamAmong(a...), zero, Api::launchOf(a...), inside);
   }
 };
 

@@ -109,7 +109,9 @@ struct StreamOrdered<member, zero, Result (*)(Ptr*, Size, More...)> {
     if (!looksAtCalls() || !out || captured<zero>(streamAmong(more...))) {
       return (cudaDriver.*member)(out, bytes, more...);
     }
-    return charged(Kind::kAddress, costFrom(bytes, more...), nullptr, [&](std::uint64_t& name) {
+    // CUDA's outlives contexts, HIP's ends with its device.
+    const Ctx context = driverIsHip() ? currentContext() : nullptr;
+    return charged(Kind::kAddress, costFrom(bytes, more...), context, [&](std::uint64_t& name) {
       const Result rc = (cudaDriver.*member)(out, bytes, more...);
       name = *out;
       return rc;
@@ -133,7 +135,7 @@ Result freeAsync(Ptr address, Str handle) {
   const Pass pass = admit(0, MayBlock::kNo);
   wakeReaper();
   ++cudaThread.insideDriver;
-  const Result rc = pass.admitted ? (cudaDriver.*member)(address, handle) : kDeviceUnavailable;
+  const Result rc = pass.admitted ? (cudaDriver.*member)(address, handle) : noDeviceAnyMore();
   --cudaThread.insideDriver;
   const bool followed = rc == kSuccess && stream;
   if (followed) {

@@ -19,6 +19,9 @@ void limit(N& total, N& free) {
 }
 
 Result memoryInfo(Size* free, Size* total) {
+  Size ownFree = 0, ownTotal = 0;  // a caller may want one of the two
+  if (!free) free = &ownFree;
+  if (!total) total = &ownTotal;
   const Result rc = cudaDriver.cuMemGetInfo_v2(free, total);
   if (rc == kSuccess && session.state.load() == State::kAttached) limit(*total, *free);
   return rc;

@@ -100,6 +100,8 @@ void unlinkFromBucket(CudaStream& stream) {
   if (*link) *link = stream.sibling;
 }
 
+void endUnasked(CudaStream& s);
+
 void onThreadEnd(void* mark) {
   // Later destructors may launch, and come here again.
   cudaThread.cache.stream = nullptr;
@@ -112,6 +114,7 @@ void onThreadEnd(void* mark) {
     if (s->thread != mark || s->over) continue;
     unlinkFromBucket(*s);
     s->over = true;
+    if (driverIsHip()) endUnasked(*s);
   }
 }
 
@@ -142,7 +145,8 @@ CudaStream* addStream(const Identity& identity, cuda::Ctx context) {
   s->thread = identity.thread;
   s->owner = nullptr;
   s->over = s->capturing = s->closing = false;
-  s->attention.store(identity.thread ? std::uint32_t{kMarkAlways} : 0);
+  const bool unasked = identity.thread || (driverIsHip() && isDefault(identity.handle));
+  s->attention.store(unasked ? std::uint32_t{kMarkAlways} : 0);
   s->newestFree = &s->frees;
   CudaStream*& bucket = buckets[bucketOf(identity.handle, identity.context)];
   s->sibling = bucket;
@@ -159,7 +163,9 @@ bool isOver(cuda::Result rc) {
   return rc == cuda::kSuccess || cuda::endsContext(rc);
 }
 
+// HIP's answer would break a capture (hip_driver.h).
 bool isFinished(cuda::Evt event) {
+  if (driverIsHip() && captures.load() != 0) return false;
   return isOver(cudaDriver.cuEventQuery(event));
 }
 
@@ -268,6 +274,12 @@ void retireAll(CudaStream& s, std::uint64_t sequence) {
   retireUpTo(s, sequence, 0, now);
 }
 
+// All that was in the stream is over, and its events may not be asked any more.
+void endUnasked(CudaStream& s) {
+  for (std::uint32_t i = 0; i < s.count; ++i) s.ring[(s.first + i) % kMarkersMax].key = 0;
+  retireAll(s, s.launched());
+}
+
 // While a capture goes on, calls that it forbids to this thread are made in the relaxed mode.
 class Relaxed {
  public:
@@ -300,6 +312,7 @@ bool streamsInFlight() {
 // registry locked, so that no capture begins meanwhile and the stream is not destroyed.
 void queryTail(CudaStream& s) {
   if (s.thread || s.over || captures.load() != 0) return;
+  if (driverIsHip() && isDefault(s.handle)) return;  // a question is a barrier there (hip_driver.h)
   const std::uint64_t before = s.launched();
   if (isOver(cudaDriver.cuStreamQuery(s.handle))) {
     retireAll(s, before);
@@ -428,8 +441,21 @@ CudaStream* knownStream(cuda::Str handle, cuda::Stream0 zero) {
   return lookUp(identity);
 }
 
+namespace {
+
+// The null stream is never captured, and what is launched into it runs; an error says nothing.
+bool isCapturingHip(cuda::Str handle) {
+  int status = cuda::kNotCapturing;
+  return handle && handle != cuda::legacyStream() &&
+         cudaDriver.cuStreamIsCapturing(handle, &status) == cuda::kSuccess &&
+         status != cuda::kNotCapturing;
+}
+
+}  // namespace
+
 bool isCapturing(cuda::Str handle, cuda::Stream0 zero) {
   if (!cudaDriver.cuStreamIsCapturing) return false;
+  if (driverIsHip()) return isCapturingHip(handle);
   if (!handle && zero == cuda::Stream0::kPerThread) handle = cuda::perThreadStream();
   int status = cuda::kNotCapturing;
   // An error is one of the launch as well: it does not run.
@@ -497,6 +523,12 @@ void freeWhenFinished(CudaStream* stream, std::uint64_t bytes, std::uint32_t gen
   *late = {nullptr, stream->launched(), bytes, generation};
   *stream->newestFree = late;
   stream->newestFree = &late->next;
+}
+
+void streamIsGone(CudaStream* stream) {
+  if (!stream) return;
+  Lock lock(stream->lock);
+  endUnasked(*stream);
 }
 
 void streamEnded(CudaStream* stream) {

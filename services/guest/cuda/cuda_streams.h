@@ -103,9 +103,21 @@ struct CudaThread {
   StreamCache cache;  // of the last launch
   StreamCache known[kStreamsOfThread];
   std::uint32_t oldestKnown = 0;
-  std::uint32_t insideDriver = 0;  // calls of this thread that are in the driver
+  std::uint32_t insideDriver = 0;          // calls of this thread that are in the driver
+  cuda::Result answered = cuda::kSuccess;  // the last error that the library answered by itself
 };
 extern constinit thread_local CudaThread cudaThread;
+
+// A call that the library answers by itself, for hipGetLastError().
+inline cuda::Result answered(cuda::Result rc) {
+  cudaThread.answered = rc;
+  return rc;
+}
+
+// The task is gone. HIP has no number that says so.
+[[gnu::noinline]] inline cuda::Result noDeviceAnyMore() {
+  return answered(driverIsHip() ? cuda::kNoDevice : cuda::kDeviceUnavailable);
+}
 
 // Whether this thread's calls are looked at: the driver's own calls from inside a call are part of
 // that one.
@@ -171,7 +183,8 @@ class ContextDrain {
 // Returns bytes to the quota when everything that was launched on the stream by now is finished.
 void freeWhenFinished(CudaStream* stream, std::uint64_t bytes, std::uint32_t generation);
 
-void streamEnded(CudaStream* stream);  // before the driver destroys it
+void streamEnded(CudaStream* stream);   // before the driver destroys it
+void streamIsGone(CudaStream* stream);  // after HIP destroyed it, which waits for what is in it
 // Before the driver is asked to destroy it, and where it did not: meanwhile its streams and events
 // may vanish under the reaper, which leaves them alone.
 void contextCloses(cuda::Ctx context, bool closing);

@@ -48,6 +48,12 @@ Result finishEvent(Evt event) {
 template <auto member>
 Result destroyStream(Str handle) {
   CudaStream* stream = looksAtCalls() ? knownStream(handle, Stream0::kLegacy) : nullptr;
+  if (driverIsHip()) {
+    streamEnded(stream);
+    const Result rc = (cudaDriver.*member)(handle);
+    streamIsGone(stream);
+    return rc;
+  }
   if (stream && launchedOn(stream) != loadRelaxed(stream->retired) &&
       !(captures.load() && isCapturing(handle, Stream0::kLegacy))) {
     leaveMarker(*stream, launchedOn(stream), Pass{}, CudaWork{});
@@ -150,6 +156,12 @@ struct Beginning<member, zero, Result (*)(Str, More...)> {
   }
 };
 
+// Where the stream itself goes on to say that its capture is broken.
+bool endsCaptureOfHip(Result rc) {
+  constexpr Result kUnjoined = 904;
+  return rc == kSuccess || rc == kCaptureInvalidated || rc == kUnjoined;
+}
+
 template <auto member, Stream0 zero, typename F>
 struct Ending;
 template <auto member, Stream0 zero, typename... More>
@@ -158,7 +170,8 @@ struct Ending<member, zero, Result (*)(Str, More...)> {
     const bool was = looksAtCalls() && captures.load() && isCapturing(handle, zero);
     const Result rc = (cudaDriver.*member)(handle, more...);
     // A broken capture ends as well, with an error.
-    if (was && !isCapturing(handle, zero)) captureEnded(knownStream(handle, zero));
+    const bool ended = driverIsHip() ? endsCaptureOfHip(rc) : !isCapturing(handle, zero);
+    if (was && ended) captureEnded(knownStream(handle, zero));
     return rc;
   }
 };

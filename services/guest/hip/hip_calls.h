@@ -78,15 +78,10 @@ struct Properties6 {
 // X(symbol, function of CUDA's driver that takes the same)
 #define QGPU_HIP_AS_CUDA(X)                                            \
   X(hipModuleLaunchKernel, cuLaunchKernel)                             \
-  X(hipModuleLaunchCooperativeKernel, cuLaunchCooperativeKernel)       \
   X(hipDrvLaunchKernelEx, cuLaunchKernelEx)                            \
-  X(hipGraphLaunch, cuGraphLaunch)                                     \
-  X(hipGraphLaunch_spt, cuGraphLaunch_ptsz)                            \
   X(hipGraphUpload, cuGraphUpload)                                     \
   X(hipMemcpyHtoD, cuMemcpyHtoD_v2)                                    \
-  X(hipMemcpyDtoH, cuMemcpyDtoH_v2)                                    \
   X(hipMemcpyDtoD, cuMemcpyDtoD_v2)                                    \
-  X(hipMemcpyAtoH, cuMemcpyAtoH_v2)                                    \
   X(hipMemcpyHtoA, cuMemcpyHtoA_v2)                                    \
   X(hipMemcpyAtoD, cuMemcpyAtoD_v2)                                    \
   X(hipMemcpyDtoA, cuMemcpyDtoA_v2)                                    \
@@ -111,8 +106,6 @@ struct Properties6 {
   X(hipMemsetD2D16Async, cuMemsetD2D16Async)                           \
   X(hipMemsetD2D32, cuMemsetD2D32_v2)                                  \
   X(hipMemsetD2D32Async, cuMemsetD2D32Async)                           \
-  X(hipMemPrefetchAsync, cuMemPrefetchAsync)                           \
-  X(hipMemPrefetchAsync_v2, cuMemPrefetchAsync_v2)                     \
   X(hipMemMapArrayAsync, cuMemMapArrayAsync)                           \
   X(hipStreamWriteValue32, cuStreamWriteValue32)                       \
   X(hipStreamWriteValue64, cuStreamWriteValue64)                       \
@@ -174,18 +167,27 @@ struct Properties6 {
 // Work that waits at a shut gate.
 #define QGPU_HIP_KERNELS(X)                                                                   \
   QGPU_HIP_PAIR(X, hipLaunchKernel, (const void*, Dim3, Dim3, void**, Size, Str))             \
-  QGPU_HIP_PAIR(X, hipLaunchCooperativeKernel, (const void*, Dim3, Dim3, void**, U, Str))     \
   X(hipExtLaunchKernel, kLegacy, (const void*, Dim3, Dim3, void**, Size, Str, Evt, Evt, int)) \
   X(hipLaunchKernelExC, kLegacy, (const KernelConfig*, const void*, void**))                  \
   X(hipExtModuleLaunchKernel, kLegacy,                                                        \
     (Fn, U, U, U, U, U, U, Size, Str, void**, void**, Evt, Evt, U))                           \
   QGPU_HIP_ROW(X, QGPU_HIP_EXT_LAUNCH, kLegacy,                                               \
                (Fn, U, U, U, U, U, U, Size, Str, void**, void**, Evt, Evt, U))                \
-  X(hipHccModuleLaunchKernel, kLegacy,                                                        \
-    (Fn, U, U, U, U, U, U, Size, Str, void**, void**, Evt, Evt))                              \
-  QGPU_HIP_ROW(X, QGPU_HIP_HCC_LAUNCH, kLegacy,                                               \
-               (Fn, U, U, U, U, U, U, Size, Str, void**, void**, Evt, Evt))                   \
   X(hipLaunchByPtr, kLegacy, (const void*))
+
+// The same, and a capture does not take it up: what is launched into a captured stream runs.
+#define QGPU_HIP_UNCAPTURED(X)                                                            \
+  QGPU_HIP_PAIR(X, hipLaunchCooperativeKernel, (const void*, Dim3, Dim3, void**, U, Str)) \
+  X(hipModuleLaunchCooperativeKernel, kLegacy, (Fn, U, U, U, U, U, U, U, Str, void**))    \
+  X(hipHccModuleLaunchKernel, kLegacy,                                                    \
+    (Fn, U, U, U, U, U, U, Size, Str, void**, void**, Evt, Evt))                          \
+  QGPU_HIP_ROW(X, QGPU_HIP_HCC_LAUNCH, kLegacy,                                           \
+               (Fn, U, U, U, U, U, U, Size, Str, void**, void**, Evt, Evt))               \
+  QGPU_HIP_PAIR(X, hipGraphLaunch, (Exec, Str))                                           \
+  X(hipMemcpyPeerAsync, kLegacy, (void*, int, const void*, int, Size, Str))               \
+  X(hipDrvMemcpy3DAsync, kLegacy, (const DriverCopy3D*, Str))                             \
+  X(hipMemPrefetchAsync, kLegacy, (const void*, Size, int, Str))                          \
+  X(hipMemPrefetchAsync_v2, kLegacy, (const void*, Size, Location, U, Str))
 
 #define QGPU_HIP_COPIES(X)                                                                    \
   QGPU_HIP_PAIR(X, hipMemcpy, (void*, const void*, Size, int))                                \
@@ -209,11 +211,11 @@ struct Properties6 {
   QGPU_HIP_PAIR(X, hipMemcpy3D, (const Copy3DParms*))                                         \
   QGPU_HIP_PAIR(X, hipMemcpy3DAsync, (const Copy3DParms*, Str))                               \
   X(hipDrvMemcpy3D, kLegacy, (const DriverCopy3D*))                                           \
-  X(hipDrvMemcpy3DAsync, kLegacy, (const DriverCopy3D*, Str))                                 \
   X(hipMemcpy3DPeer, kLegacy, (PeerCopy3D*))                                                  \
   X(hipMemcpy3DPeerAsync, kLegacy, (PeerCopy3D*, Str))                                        \
-  X(hipMemcpyPeer, kLegacy, (void*, int, const void*, int, Size))                             \
-  X(hipMemcpyPeerAsync, kLegacy, (void*, int, const void*, int, Size, Str))
+  X(hipMemcpyDtoH, kLegacy, (void*, void*, Size))                                             \
+  X(hipMemcpyAtoH, kLegacy, (void*, Arr, Size, Size))                                         \
+  X(hipMemcpyPeer, kLegacy, (void*, int, const void*, int, Size))
 
 #define QGPU_HIP_FILLS(X)                                                 \
   QGPU_HIP_PAIR(X, hipMemset, (void*, int, Size))                         \
@@ -233,6 +235,9 @@ struct Properties6 {
   X(hipLaunchCooperativeKernelMultiDevice, kLegacy, (DeviceLaunch*, int, U)) \
   X(hipExtLaunchMultiKernelMultiDevice, kLegacy, (DeviceLaunch*, int, U))
 
+#define QGPU_HIP_MANY_FUNCTIONS(X) \
+  X(hipModuleLaunchCooperativeKernelMultiDevice, kLegacy, (LaunchParams*, U, U))
+
 // The thread's device may be another afterwards.
 #define QGPU_HIP_DEVICES(X)                \
   X(hipSetDevice, kLegacy, (int))          \
@@ -246,7 +251,9 @@ struct Properties6 {
   X(hipInit, kLegacy, (U))                                                         \
   X(hipGetProcAddress, kLegacy, (const char*, void**, int, std::uint64_t, int*))   \
   X(hipDeviceReset, kLegacy, ())                                                   \
-  X(hipDevicePrimaryCtxReset, kLegacy, (Dev))                                      \
+  X(hipGetLastError, kLegacy, ())                                                  \
+  X(hipPeekAtLastError, kLegacy, ())                                               \
+  X(hipExtGetLastError, kLegacy, ())                                               \
   X(hipGetDeviceProperties, kLegacy, (Properties5*, int))                          \
   X(hipGetDevicePropertiesR0000, kLegacy, (Properties5*, int))                     \
   X(hipGetDevicePropertiesR0600, kLegacy, (Properties6*, int))                     \
@@ -261,13 +268,15 @@ struct Properties6 {
   X(hipFreeMipmappedArray, kLegacy, (Mip))
 
 // With a wrapper of their own.
-#define QGPU_HIP_OWN(X) \
-  QGPU_HIP_KERNELS(X)   \
-  QGPU_HIP_COPIES(X)    \
-  QGPU_HIP_FILLS(X)     \
-  QGPU_HIP_WAITS(X)     \
-  QGPU_HIP_MANY(X)      \
-  QGPU_HIP_DEVICES(X)   \
+#define QGPU_HIP_OWN(X)      \
+  QGPU_HIP_KERNELS(X)        \
+  QGPU_HIP_UNCAPTURED(X)     \
+  QGPU_HIP_MANY_FUNCTIONS(X) \
+  QGPU_HIP_COPIES(X)         \
+  QGPU_HIP_FILLS(X)          \
+  QGPU_HIP_WAITS(X)          \
+  QGPU_HIP_MANY(X)           \
+  QGPU_HIP_DEVICES(X)        \
   QGPU_HIP_OTHERS(X)
 
 // What is asked without a hook.

@@ -115,13 +115,15 @@ void*& in(void* place) {
   return *static_cast<void**>(place);
 }
 
+// The runtime's functions that are as CUDA's; cudaDriver has them once a tenant started HIP.
+cuda::Calls alike{};
 // Filled by wrapHip() and, for what is as CUDA's, by CUDA's.
 hip::Calls ownWrappers;
 cuda::Calls sharedWrappers;
 
 constexpr Hook kHooks[] = {
 #define QGPU_HOOK(symbol, as) \
-  {#symbol, &cudaDriver.as, &sharedWrappers.as, &qgpu_to_##symbol, qgpu_export_##symbol},
+  {#symbol, &alike.as, &sharedWrappers.as, &qgpu_to_##symbol, qgpu_export_##symbol},
     QGPU_HIP_AS_CUDA(QGPU_HOOK)
 #undef QGPU_HOOK
 #define QGPU_HOOK(symbol, stream, types) \
@@ -186,10 +188,8 @@ bool findHip() {
   if (hipFound.load(std::memory_order_acquire)) return true;
   void* handle = loaded();
   if (!handle && !realLoader().dlsym(RTLD_NEXT, "hipMalloc")) return false;
-  if (!claimDriver(Runtime::kHip)) return false;
   for (const Hook& hook : kHooks) keep(hook.driver, take(handle, hook.symbol));
   for (const Called& each : kCalled) keep(each.driver, take(handle, each.symbol));
-  answerAsCuda();
   wrapCuda(sharedWrappers);
   wrapHip(ownWrappers);
   ownWrappers.hipStreamQuery = sharedWrappers.cuStreamQuery;
@@ -214,7 +214,15 @@ bool cardIsHip() {
 
 // Whether the process may use the runtime at all.
 bool started() {
-  return !tokenGiven() || (ensureAttached() && cardIsHip());
+  return !tokenGiven() || (ensureAttached() && cardIsHip() && claimDriver(Runtime::kHip));
+}
+
+// The machinery of streams works with this runtime from now on.
+void becomeDriver() {
+#define QGPU_AS(symbol, as) keep(&cudaDriver.as, reinterpret_cast<void*>(alike.as));
+  QGPU_HIP_AS_CUDA(QGPU_AS)
+#undef QGPU_AS
+  answerAsCuda();
 }
 
 // --- linked names ---
@@ -224,6 +232,7 @@ void attachAnewInChild();
 
 void settle() {
   if (!findHip()) return;
+  if (tokenGiven()) becomeDriver();
   if (!forkIsWatched.exchange(true)) onForkInChild(attachAnewInChild);
   for (const Hook& hook : kHooks) {
     if (!in(hook.driver)) continue;
@@ -238,7 +247,7 @@ struct Chooser;
 template <void** target, typename R, typename... A>
 struct Chooser<target, R (*)(A...)> {
   static R call(A... a) {
-    if (!started()) return cuda::kNoDevice;
+    if (!started()) return cuda::kNoDevice;  // hipGetLastError() as well
     settle();
     const auto function = reinterpret_cast<R (*)(A...)>(__atomic_load_n(target, __ATOMIC_SEQ_CST));
     return function != call ? function(a...) : cuda::kNotFound;

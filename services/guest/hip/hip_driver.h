@@ -6,8 +6,16 @@
 // then every exported name leads to a function that does that; whatever way a program asks for a
 // name (linked, dlsym, dlvsym, hipGetProcAddress), it is given the exported one.
 //
-// A program has one of the two: where libamdhip64.so is found, libcuda.so.1 is not looked for any
-// more, and the other way around. Their machinery is the same (hip_calls.h).
+// A tenant has one of the two, CUDA or this, by the platform of its card. Their machinery is the
+// same (hip_calls.h), with what HIP's runtime does otherwise (its sources, clr of release 6.3):
+// - Who asks whether an event is over breaks the capture of the stream that it was recorded in,
+//   whatever the mode of the thread.
+// - Who asks the null stream puts a barrier into it, before and behind all blocking streams.
+// - Launches into the null stream run while another stream is captured, and some kinds of launches
+//   run in a captured one.
+// - A capture that broke keeps its state after it was ended.
+// - hipStreamDestroy() waits for what is in the stream, whose events may not be asked after it.
+// - hipDevicePrimaryCtxReset() does nothing; hipDeviceReset() ends memory of pools as well.
 
 #include "services/guest/hip/hip_calls.h"
 
@@ -19,8 +27,7 @@ extern hip::Calls hipDriver;
 // Fills in the wrappers of hip::Calls.
 void wrapHip(hip::Calls& table);
 
-// Finds libamdhip64.so where the process has loaded it by now. False: it is not there, or the
-// process has CUDA's driver.
+// Finds libamdhip64.so where the process has loaded it by now. False: it is not there.
 bool findHip();
 
 // Whether it could be one of HIP's.

@@ -26,17 +26,22 @@ struct HipApi {
 
 // --- one kernel on several devices: each is a launch of its own stream ---
 
-template <auto member>
-Result launchOnDevices(DeviceLaunch* launches, int count, U flags) {
+Launch launchOf(const DeviceLaunch& launch) {
+  return {launch.kernel, {launch.grid.x, launch.grid.y, launch.grid.z}, 0};
+}
+Launch launchOf(const LaunchParams& launch) {
+  return {launch.function, {launch.gridX, launch.gridY, launch.gridZ}, 0};
+}
+
+template <auto member, typename Params, typename Count>
+Result launchOnDevices(Params* launches, Count count, U flags) {
   const auto call = [&] { return (hipDriver.*member)(launches, count, flags); };
   if (!looksAtCalls() || !launches || count <= 0) return call();
-  const DeviceLaunch& first = launches[0];
-  Result rc =
-      gated(first.stream, Stream0::kLegacy,
-            {first.kernel, {first.grid.x, first.grid.y, first.grid.z}, 0}, MayBlock::kYes, call);
-  for (int i = 1; i < count && rc == kSuccess; ++i) {
+  const auto legacy = Stream0::kLegacy;
+  Result rc = gatedAlways(launches[0].stream, legacy, launchOf(launches[0]), call);
+  for (Count i = 1; i < count && rc == kSuccess; ++i) {
     // Accepted with the first; from here on they are only counted.
-    gated(launches[i].stream, Stream0::kLegacy, {first.kernel, {1, 1, 1}, 0}, MayBlock::kNo,
+    gated(launches[i].stream, legacy, launchOf(launches[i]), MayBlock::kNo,
           [] { return kSuccess; });
   }
   return rc;
@@ -57,9 +62,10 @@ struct Changing<member, Result (*)(A...)> {
 };
 
 // All that was on the device is gone, its memory and code with it.
-template <typename Call>
-Result resetting(Ctx context, Call call) {
-  if (!looksAtCalls() || !context) return call();
+Result resetDevice() {
+  const auto call = [] { return hipDriver.hipDeviceReset(); };
+  const Ctx context = looksAtCalls() ? currentContext() : nullptr;
+  if (!context) return call();
   contextCloses(context, true);
   const Result rc = call();
   if (rc == kSuccess) {
@@ -74,12 +80,14 @@ Result resetting(Ctx context, Call call) {
   return rc;
 }
 
-Result resetDevice() {
-  return resetting(currentContext(), [] { return hipDriver.hipDeviceReset(); });
-}
-Result resetThatDevice(Dev device) {
-  return resetting(contextOfDevice(device),
-                   [&] { return hipDriver.hipDevicePrimaryCtxReset(device); });
+// --- errors ---
+
+// Calls that the library answered by itself, as a refused allocation, are none of the runtime's.
+template <auto member, bool forgets>
+Result lastError() {
+  const Result rc = (hipDriver.*member)(), own = cudaThread.answered;
+  if (forgets) cudaThread.answered = kSuccess;
+  return own != kSuccess ? own : rc;
 }
 
 // --- sizes ---
@@ -184,21 +192,33 @@ void wrapHip(hip::Calls& table) {
                        decltype(hip::Calls::symbol)>::call;
 #define QGPU_NOTED(symbol, stream, types) \
   table.symbol = Noted<HipApi, &hip::Calls::symbol, decltype(hip::Calls::symbol)>::call;
-#define QGPU_MANY(symbol, stream, types) table.symbol = launchOnDevices<&hip::Calls::symbol>;
+#define QGPU_ALWAYS(symbol, stream, types)                                 \
+  table.symbol = GatedAlways<HipApi, &hip::Calls::symbol, Stream0::stream, \
+                             decltype(hip::Calls::symbol)>::call;
+#define QGPU_MANY(symbol, stream, types) \
+  table.symbol = launchOnDevices<&hip::Calls::symbol, DeviceLaunch, int>;
+#define QGPU_FUNCTIONS(symbol, stream, types) \
+  table.symbol = launchOnDevices<&hip::Calls::symbol, LaunchParams, U>;
 #define QGPU_CHANGING(symbol, stream, types) \
   table.symbol = Changing<&hip::Calls::symbol, decltype(hip::Calls::symbol)>::call;
   QGPU_HIP_KERNELS(QGPU_GATED)
   QGPU_HIP_COPIES(QGPU_GATED)
   QGPU_HIP_FILLS(QGPU_GATED)
   QGPU_HIP_WAITS(QGPU_NOTED)
+  QGPU_HIP_UNCAPTURED(QGPU_ALWAYS)
   QGPU_HIP_MANY(QGPU_MANY)
+  QGPU_HIP_MANY_FUNCTIONS(QGPU_FUNCTIONS)
   QGPU_HIP_DEVICES(QGPU_CHANGING)
 #undef QGPU_GATED
 #undef QGPU_NOTED
+#undef QGPU_ALWAYS
 #undef QGPU_MANY
+#undef QGPU_FUNCTIONS
 #undef QGPU_CHANGING
   table.hipDeviceReset = resetDevice;
-  table.hipDevicePrimaryCtxReset = resetThatDevice;
+  table.hipGetLastError = lastError<&hip::Calls::hipGetLastError, true>;
+  table.hipExtGetLastError = lastError<&hip::Calls::hipExtGetLastError, true>;
+  table.hipPeekAtLastError = lastError<&hip::Calls::hipPeekAtLastError, false>;
   table.hipGetDeviceProperties = properties<&hip::Calls::hipGetDeviceProperties, Properties5>;
   table.hipGetDevicePropertiesR0000 =
       properties<&hip::Calls::hipGetDevicePropertiesR0000, Properties5>;

@@ -95,12 +95,19 @@ cl_uint initialiseDevices(cl_device_id* all) {
   return count;
 }
 
+// AMD's names go on with what the card is set to: "gfx90a:sramecc+:xnack-".
+bool isNamed(const char* name, const char* model) {
+  if (strncmp(name, model, QGPU_MODEL_LEN - 1) == 0) return true;
+  const std::size_t length = strlen(model);
+  return strncmp(name, model, length) == 0 && name[length] == ':';
+}
+
 // A machine whose devices are in another order than the manager's must not lend a wrong card.
 bool isTheModel(cl_device_id device) {
   const qgpu_welcome& welcome = session.welcome;
   if (!welcome.model[0]) return true;
   const DeviceName name(device);
-  if (strncmp(name.text, welcome.model, QGPU_MODEL_LEN - 1) == 0) return true;
+  if (isNamed(name.text, welcome.model)) return true;
   say("device %u of platform '%s' is '%s' here and '%s' for the manager; no device (is POCL_* as "
       "the manager has it?)",
       welcome.device[0], welcome.platform, name.text, welcome.model);
@@ -127,6 +134,8 @@ cl_device_id cardAt(cl_uint number, const cl_device_id* all, cl_uint count) {
   const unsigned char none[QGPU_UUID_LEN] = {};
   unsigned char uuid[QGPU_UUID_LEN] = {};
   const bool byUuid = memcmp(wanted, none, sizeof none) != 0 && count && uuidOf(all[0], uuid);
+  // ROCm's runtime shows a program the cards of this variable alone, in its order.
+  if (!byUuid && getenv("ROCR_VISIBLE_DEVICES")) return byPlace(number, all, count);
   if (!byUuid) return byPlace(session.welcome.device[number], all, count);
   for (cl_uint i = 0; i < count; ++i) {
     if (uuidOf(all[i], uuid) && memcmp(uuid, wanted, sizeof uuid) == 0) return all[i];

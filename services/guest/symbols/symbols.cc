@@ -83,6 +83,7 @@ __attribute__((visibility("hidden"), used, no_sanitize("address"))) void* qgpu_c
   }
   const bool ofLoader = isSame(name, "dlsym") || isSame(name, "dlvsym");
   if (!ofLoader || handle == RTLD_NEXT || handle == RTLD_DEFAULT) return kTheLoaderDecides;
+  if (!tokenGiven() || isOfCudaDriver(caller)) return kTheLoaderDecides;
   void* found = findSymbol(handle, name, version);
   return found ? loaderWrapper(found) : kTheLoaderDecides;
 }

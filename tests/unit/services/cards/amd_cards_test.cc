@@ -92,7 +92,7 @@ TEST(AmdCards, ACardIsHeldByItsGateAndSaysWhy) {
   const Card& card = found->cards[1];
   EXPECT_EQ(card.id, "GPU-ffffffffffffffff");
   EXPECT_EQ(card.index, 1u);
-  EXPECT_EQ(card.model, "AMD gfx90a");
+  EXPECT_EQ(card.model, "gfx90a");
   EXPECT_EQ(card.backend, "amd");
   EXPECT_EQ(card.platform, "AMD Accelerated Parallel Processing");
   EXPECT_EQ(card.suspend, schema::Suspend::GATE);

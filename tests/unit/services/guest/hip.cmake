@@ -21,7 +21,7 @@ foreach(program hip_program hip_linked_program)
 endforeach()
 target_compile_definitions(hip_linked_program PRIVATE QGPU_HIP_LINKED)
 target_link_libraries(hip_linked_program PRIVATE hip_stand_in)
-qgpu_test(guest_hip_test ${plain} SOURCES hip/guest_hip_test.cc LIBS guest_fixture
+qgpu_test(guest_hip_test ${plain} SOURCES hip/guest_hip_test.cc LIBS guest_fixture qgpu_stand_in
   LABELS unit threads)
 target_compile_definitions(guest_hip_test PRIVATE
   QGPU_HIP_STAND_IN_DIR="$<TARGET_FILE_DIR:hip_stand_in>"

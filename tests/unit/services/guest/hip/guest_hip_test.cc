@@ -77,6 +77,8 @@ std::vector<Work> workFunctions() {
 #define QGPU_HELD(symbol, stream, types) all.push_back({#symbol, true, true});
 #define QGPU_WAITS(symbol, stream, types) all.push_back({#symbol, false, false});
   QGPU_HIP_KERNELS(QGPU_HELD)
+  QGPU_HIP_UNCAPTURED(QGPU_HELD)
+  QGPU_HIP_MANY_FUNCTIONS(QGPU_HELD)
   QGPU_HIP_COPIES(QGPU_HELD)
   QGPU_HIP_FILLS(QGPU_HELD)
   QGPU_HIP_MANY(QGPU_HELD)
@@ -177,6 +179,136 @@ TEST(Hip, ACaptureIsNeitherHeldNorBroken) {
   EXPECT_EQ(manager.slot(0).admitted, before + 1);
   EXPECT_TRUE(retiresAll(manager));
   EXPECT_EQ(guest.ask("stats"), "0 0 0") << "misuses, broken captures, pending";
+}
+
+// --- where HIP's laws are others than CUDA's ---
+
+struct Ready {
+  explicit Ready(const std::string& libraries = QGPU_HIP_STAND_IN_DIR)
+      : guest([&] {
+          auto environment = tenantBy(manager);
+          environment[0] = "LD_LIBRARY_PATH=" + libraries;
+          return environment;
+        }()) {
+    EXPECT_EQ(guest.ask("init"), "0") << guest.errors();
+    EXPECT_EQ(guest.ask("stream a"), "0");
+    EXPECT_EQ(guest.ask("stream b 1"), "0");
+  }
+  FakeManager manager{hipTask()};
+  HipTenant guest;
+};
+
+TEST(HipLaws, TheNullStreamIsNeverAskedSinceThatIsABarrier) {
+  Ready s;
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(s.guest.ask("sleep null 2000"), "0");
+  EXPECT_TRUE(retiresAll(s.manager));
+  EXPECT_EQ(s.guest.ask("calls hipStreamQuery"), "0");
+  EXPECT_EQ(s.guest.ask("sleep a 2000"), "0");
+  EXPECT_TRUE(retiresAll(s.manager));
+}
+
+TEST(HipLaws, NobodyAsksEventsOfAStreamWhileItIsCaptured) {
+  Ready s;
+  EXPECT_EQ(s.guest.ask("sleep own 20000"), "0");  // which leaves an event behind each launch
+  EXPECT_EQ(s.guest.ask("begin own 2"), "0");
+  EXPECT_EQ(s.guest.ask("sleep own 100"), "0");
+  EXPECT_EQ(s.guest.ask("sleep b 40000"), "0");
+  EXPECT_EQ(s.guest.ask("sync b"), "0") << "the reaper had time to ask";
+  EXPECT_EQ(s.guest.ask("end own"), "0");
+  EXPECT_TRUE(retiresAll(s.manager));
+  EXPECT_EQ(s.guest.ask("stats"), "0 0 0") << "misuses, broken captures, pending";
+}
+
+TEST(HipLaws, WhatRunsBesideACaptureIsHeld) {
+  Ready s;
+  EXPECT_EQ(s.guest.ask("begin a 2"), "0");
+  for (const char* launch : {"sleep null 1", "coop a"}) {
+    const std::uint64_t before = s.manager.slot(0).admitted;
+    s.manager.setGate(0);
+    s.guest.send(launch);
+    EXPECT_TRUE(eventually([&] { return s.manager.waiting() == 1; })) << launch;
+    s.manager.setGate(QGPU_GATE_OPEN);
+    EXPECT_EQ(s.guest.answer(), "0") << launch;
+    EXPECT_EQ(s.manager.slot(0).admitted, before + 1) << launch;
+  }
+  EXPECT_EQ(s.guest.ask("end a"), "0");
+  EXPECT_TRUE(retiresAll(s.manager));
+  EXPECT_EQ(s.guest.ask("stats"), "0 0 0") << "misuses, broken captures, pending";
+}
+
+TEST(HipLaws, ABrokenCaptureIsOverThoughItsStreamSaysThatItIsBroken) {
+  Ready s;
+  EXPECT_EQ(s.guest.ask("begin a 0"), "0");
+  EXPECT_NE(s.guest.ask("sync a"), "0") << "which breaks it";
+  EXPECT_EQ(s.guest.ask("end a"), "901") << "hipErrorStreamCaptureInvalidated";
+  EXPECT_EQ(s.guest.ask("sleep b 500"), "0");
+  EXPECT_TRUE(retiresAll(s.manager)) << "streams are asked again";
+}
+
+TEST(HipLaws, NoEventIsAskedOnceItsStreamIsDestroyed) {
+  Ready s;
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(s.guest.ask("sleep a 3000"), "0");
+  EXPECT_EQ(s.guest.ask("destroy a"), "0") << "it waits";
+  EXPECT_EQ(s.manager.inFlight(), 0u);
+  EXPECT_EQ(s.guest.ask("sleep b 1000"), "0");
+  EXPECT_TRUE(retiresAll(s.manager));
+  EXPECT_EQ(s.guest.ask("stats"), "0 0 0") << "misuses, broken captures, pending";
+}
+
+TEST(HipLaws, AResetOfThePrimaryContextGivesNothingBack) {
+  Ready s;
+  EXPECT_EQ(s.guest.ask("alloc plain 1 1048576"), "0");
+  EXPECT_EQ(s.guest.ask("sleep a 50000"), "0");
+  EXPECT_EQ(s.guest.ask("primaryreset"), "0");
+  EXPECT_EQ(s.manager.bytes(), kMiB + kInitBytes);
+  EXPECT_EQ(s.manager.inFlight(), 1u);
+}
+
+TEST(HipLaws, AResetOfTheDeviceGivesStreamOrderedMemoryBackToo) {
+  Ready s;
+  EXPECT_EQ(s.guest.ask("alloc async 1 1048576"), "0");
+  EXPECT_EQ(s.guest.ask("reset"), "0");
+  EXPECT_EQ(s.manager.bytes(), 0u);
+}
+
+TEST(HipLaws, ACopyOfNothingEndsNothing) {
+  Ready s;
+  EXPECT_EQ(s.guest.ask("sleep null 50000"), "0");
+  EXPECT_EQ(s.guest.ask("readnothing"), "0");
+  EXPECT_GE(s.manager.inFlight(), 1u);
+  EXPECT_EQ(s.guest.ask("wait"), "0");
+  EXPECT_TRUE(retiresAll(s.manager));
+}
+
+TEST(HipLaws, OneOfTheTwoSizesMayBeLeftOut) {
+  Ready s;
+  EXPECT_EQ(s.guest.ask("freeonly"), "0");
+  EXPECT_EQ(s.guest.ask("totalonly"), "0");
+}
+
+TEST(HipLaws, AnErrorOfTheLibrarysIsTheLastError) {
+  Ready s;
+  EXPECT_EQ(s.guest.ask("alloc plain 1 " + std::to_string(4096 * kMiB)), "2");
+  EXPECT_EQ(s.guest.ask("peek"), "2");
+  EXPECT_EQ(s.guest.ask("lasterror"), "2");
+  EXPECT_EQ(s.guest.ask("lasterror"), "0");
+}
+
+// A program may look for CUDA as well, as some of its libraries do.
+TEST(Hip, ATenantOfAnAmdCardHasNoCudaAndLosesNothingByAsking) {
+  const std::string both = QGPU_HIP_STAND_IN_DIR ":" QGPU_STAND_IN_DIR;
+  Ready s(both);
+  EXPECT_EQ(s.guest.ask("cuda"), "100");
+  EXPECT_EQ(s.guest.ask("sleep a 500"), "0");
+  EXPECT_TRUE(retiresAll(s.manager));
+  FakeManager manager(hipTask());
+  auto environment = tenantBy(manager);
+  environment[0] = "LD_LIBRARY_PATH=" + both;
+  HipTenant first(environment);
+  EXPECT_EQ(first.ask("cuda"), "100");
+  EXPECT_EQ(first.ask("init"), "0") << first.errors();
+  EXPECT_EQ(first.ask("sleep null 500"), "0");
+  EXPECT_TRUE(retiresAll(manager));
 }
 
 TEST(Hip, EachDeviceHasADefaultStreamOfItsOwn) {

@@ -103,6 +103,8 @@ struct Arguments {
   std::uint32_t microseconds = 0;
   void* kernel[1] = {&microseconds};
   DeviceLaunch launches[1] = {{const_cast<char*>("nothing"), {1, 1, 1}, {1, 1, 1}, kernel, 0, 0}};
+  LaunchParams functions[1] = {
+      {reinterpret_cast<Fn>(const_cast<char*>("nothing")), 1, 1, 1, 1, 1, 1, 0, nullptr, kernel}};
   Copy2D flat{};
   Copy3DParms deep{};
   LaunchConfig driverConfig{1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, 0};
@@ -160,7 +162,11 @@ std::string doOne(const std::string& wanted) {
   AMD_HIP_FILLS(QGPU_DO)
   AMD_HIP_WAITS(QGPU_DO)
   AMD_HIP_MANY(QGPU_DO_ONE)
+  if (wanted == "hipModuleLaunchCooperativeKernelMultiDevice") {
+    rc = t.hipModuleLaunchCooperativeKernelMultiDevice(a.functions, 1, 0);
+  }
   AMD_HIP_KERNELS(QGPU_DO_KERNEL)
+  AMD_HIP_UNCAPTURED(QGPU_DO_KERNEL)
 #undef QGPU_DO
 #undef QGPU_DO_ONE
 #undef QGPU_DO_KERNEL
@@ -184,6 +190,9 @@ std::string onStreams(const std::string& verb, std::istringstream& in) {
   if (verb == "sync") return text(t.hipStreamSynchronize(stream));
   if (verb == "query") return text(t.hipStreamQuery(stream));
   if (verb == "sleep") return text(sleepOn(name, n));
+  if (verb == "coop") {
+    return text(t.hipLaunchCooperativeKernel("nothing", {1, 1, 1}, {1, 1, 1}, nullptr, 0, stream));
+  }
   if (verb == "begin") return text(t.hipStreamBeginCapture(stream, static_cast<int>(n)));
   if (verb == "end") return text(t.hipStreamEndCapture(stream, &p.graphs[name]));
   if (verb == "instantiate") {
@@ -252,6 +261,12 @@ std::string onMemory(const std::string& verb, std::istringstream& in) {
     t.hipMemAddressReserve(&m.mapped, m.bytes, 0, nullptr, 0);
     return text(t.hipMemMap(m.mapped, m.bytes, 0, reinterpret_cast<Mem>(m.at), 0));
   }
+  if (verb == "freeonly" || verb == "totalonly") {
+    Size one = 0;
+    return text(verb == "freeonly" ? t.hipMemGetInfo(&one, nullptr)
+                                   : t.hipMemGetInfo(nullptr, &one));
+  }
+  if (verb == "readnothing") return text(t.hipMemcpyDtoH(p.host, p.buffer, 0));
   if (verb == "unmap") return text(t.hipMemUnmap(m.mapped, m.bytes));
   if (verb == "info") {
     Size free = 0, total = 0, device = 0;
@@ -320,6 +335,14 @@ std::string obey(const std::string& line) {
     return in >> device, text(t.hipSetDevice(device));
   }
   if (verb == "reset") return text(t.hipDeviceReset());
+  if (verb == "primaryreset") return text(t.hipDevicePrimaryCtxReset(0));
+  if (verb == "lasterror") return text(t.hipGetLastError());
+  if (verb == "peek") return text(t.hipPeekAtLastError());
+  if (verb == "calls") return std::to_string(runtime().calls((in >> name, name.c_str())));
+  if (verb == "cuda") {  // what its first function says
+    void* const cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    return cuda ? text(reinterpret_cast<Result (*)(U)>(dlsym(cuda, "cuInit"))(0)) : "none";
+  }
   if (verb == "fork") return inFork();
   if (verb == "stats") {
     const QgpuStandIn& of = runtime();
