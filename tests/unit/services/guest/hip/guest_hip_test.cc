@@ -299,8 +299,9 @@ TEST(Hip, ATenantOfAnAmdCardHasNoCudaAndLosesNothingByAsking) {
   const std::string both = QGPU_HIP_STAND_IN_DIR ":" QGPU_STAND_IN_DIR;
   Ready s(both);
   EXPECT_EQ(s.guest.ask("cuda"), "100");
-  EXPECT_EQ(s.guest.ask("sleep a 500"), "0");
+  EXPECT_EQ(s.guest.ask("sleep a 5000"), "0");
   EXPECT_TRUE(retiresAll(s.manager));
+  EXPECT_NE(s.guest.ask("calls hipStreamQuery"), "0") << "it is HIP that is asked, not CUDA";
   FakeManager manager(hipTask());
   auto environment = tenantBy(manager);
   environment[0] = "LD_LIBRARY_PATH=" + both;
