@@ -112,6 +112,14 @@ TEST(GuestFront, ADeviceOfAnotherNameThanTheManagersIsNoDeviceAndSaysWhy) {
             std::string::npos);
 }
 
+TEST(GuestFront, ADeviceWhoseNameOnlyBeginsAsTheManagersIsNoDevice) {
+  FakeManager::Options options;
+  options.model = "pthread";
+  FakeManager manager(options);
+  GuestChild guest(tenantOf(manager));
+  EXPECT_EQ(guest.ask("devices"), "no-platform -1001") << guest.errors();
+}
+
 TEST(GuestFront, ADeviceOfTheManagersNameIsGivenAlsoWhenThatIsCut) {
   GuestChild bare({});
   std::string name = bare.ask("name");
