@@ -171,9 +171,7 @@ static_assert(offsetof(Properties, totalGlobalMem) == 288);
   X(hipExtLaunchKernel, (const void*, Dim3, Dim3, void**, Size, Str, Evt, Evt, int))          \
   X(hipLaunchKernelExC, (const KernelConfig*, const void*, void**))                           \
   X(hipExtModuleLaunchKernel, (Fn, U, U, U, U, U, U, Size, Str, void**, void**, Evt, Evt, U)) \
-  AMD_HIP_ROW(X, AMD_HIP_EXT_LAUNCH,                                                          \
-              (Fn, U, U, U, U, U, U, Size, Str, void**, void**, Evt, Evt, U))                 \
-  X(hipLaunchByPtr, (const void*))
+  AMD_HIP_ROW(X, AMD_HIP_EXT_LAUNCH, (Fn, U, U, U, U, U, U, Size, Str, void**, void**, Evt, Evt, U))
 
 // Those that no stream captures: they run.
 #define AMD_HIP_UNCAPTURED(X)                                                              \
@@ -263,6 +261,8 @@ static_assert(offsetof(Properties, totalGlobalMem) == 288);
   X(hipCtxPopCurrent, (Ctx*))
 
 #define AMD_HIP_OTHERS(X)                                                 \
+  X(hipConfigureCall, (Dim3, Dim3, Size, Str))                            \
+  X(hipLaunchByPtr, (const void*))                                        \
   X(hipStreamQuery, (Str))                                                \
   X(hipGetLastError, ())                                                  \
   X(hipPeekAtLastError, ())                                               \

@@ -214,6 +214,7 @@ Result queryEvent(Evt handle) {
 
 // Waits for what is in the stream.
 Result destroyStream(Str stream) {
+  if (!stream || stream == perThreadStream()) return kInvalidHandle;
   int status = kNotCapturing;
   if (isCapturing(stream, &status) == kSuccess && status == kNotCapturing) {
     cuda.cuStreamSynchronize(stream);
@@ -329,6 +330,11 @@ void fillWork(Hip& hip) {
 void fillDevicesAndMemory(Hip& hip) {
   hip.hipModuleLaunchCooperativeKernelMultiDevice = [](LaunchParams* launches, U count, U flags) {
     return cuda.cuLaunchCooperativeKernelMultiDevice(launches, count, flags);
+  };
+  static thread_local Str configured = nullptr;
+  hip.hipConfigureCall = [](Dim3, Dim3, Size, Str stream) { return configured = stream, kSuccess; };
+  hip.hipLaunchByPtr = [](const void* name) {
+    return kernel<&Table::cuLaunchKernel>(name, nullptr, configured);
   };
   hip.hipSetDevice = setDevice;
   hip.hipGetDevice = getDevice;

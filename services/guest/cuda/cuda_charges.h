@@ -82,6 +82,7 @@ cuda::Result charged(Kind kind, std::uint64_t bytes, cuda::Ctx context, Allocate
     return answered(cuda::kOutOfMemory);
   }
   const std::uint32_t generation = session.generation.load();
+  cudaThread.answered = cuda::kSuccess;
   ++cudaThread.insideDriver;
   const cuda::Result rc = allocate(name);
   --cudaThread.insideDriver;

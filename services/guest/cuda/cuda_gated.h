@@ -6,6 +6,7 @@
 // how much work a call is:
 //   static constexpr auto& driver                 its table of functions
 //   static cuda::Launch launchOf(arguments...)    as in cuda_work.h
+//   static void enter()                           the runtime is called now
 //   static cuda::Str streamAmong(arguments...)    that the call names; null: the default stream
 
 #include "services/guest/cuda/cuda_streams.h"
@@ -82,7 +83,7 @@ template <typename Api, auto member, cuda::Stream0 zero, MayBlock mayBlock, type
 struct Gated<Api, member, zero, mayBlock, cuda::Result (*)(A...)> {
   static cuda::Result call(A... a) {
     return gated(Api::streamAmong(a...), zero, Api::launchOf(a...), mayBlock,
-                 [&] { return (Api::driver.*member)(a...); });
+                 [&] { return Api::enter(), (Api::driver.*member)(a...); });
   }
 };
 
@@ -111,7 +112,7 @@ struct GatedAlways;
 template <typename Api, auto member, cuda::Stream0 zero, typename... A>
 struct GatedAlways<Api, member, zero, cuda::Result (*)(A...)> {
   static cuda::Result call(A... a) {
-    const auto inside = [&] { return (Api::driver.*member)(a...); };
+    const auto inside = [&] { return Api::enter(), (Api::driver.*member)(a...); };
     return gatedAlways(Api::streamAmong(a...), zero, Api::launchOf(a...), inside);
   }
 };
@@ -124,7 +125,7 @@ struct Noted<Api, member, cuda::Result (*)(A...)> {
   static cuda::Result call(A... a) {
     if (!looksAtCalls()) return (Api::driver.*member)(a...);
     storeRelaxed(session.slot->last_submit_ns, coarseNs());
-    return inDriver([&] { return (Api::driver.*member)(a...); });
+    return inDriver([&] { return Api::enter(), (Api::driver.*member)(a...); });
   }
 };
 

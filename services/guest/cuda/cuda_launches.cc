@@ -9,6 +9,7 @@ using namespace cuda;  // the names of the interface
 
 struct CudaApi {
   static constexpr auto& driver = cudaDriver;
+  static void enter() {}
   template <typename... A>
   static Launch launchOf(A... a) {
     return cuda::launchOf(a...);

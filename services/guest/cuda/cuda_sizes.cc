@@ -19,11 +19,12 @@ void limit(N& total, N& free) {
 }
 
 Result memoryInfo(Size* free, Size* total) {
-  Size ownFree = 0, ownTotal = 0;  // a caller may want one of the two
-  if (!free) free = &ownFree;
-  if (!total) total = &ownTotal;
+  Size ownFree = 0, ownTotal = 0;  // HIP's caller may want one of the two
+  if (!free && driverIsHip()) free = &ownFree;
+  if (!total && driverIsHip()) total = &ownTotal;
   const Result rc = cudaDriver.cuMemGetInfo_v2(free, total);
-  if (rc == kSuccess && session.state.load() == State::kAttached) limit(*total, *free);
+  if (rc != kSuccess || !free || !total) return rc;
+  if (session.state.load() == State::kAttached) limit(*total, *free);
   return rc;
 }
 

@@ -1,11 +1,15 @@
 #include "services/guest/cuda/cuda_streams.h"
 
 #include <cstdlib>
+#include <dlfcn.h>
 #include <new>
 
 #include "services/guest/cuda/cuda_charges.h"
 #include "services/guest/gate/estimates.h"
 #include "services/guest/gate/quota.h"
+#include "services/guest/gate/real_loader.h"
+
+extern "C" __attribute__((visibility("hidden"))) void* __dso_handle;  // of this library
 
 namespace qgpu::guest {
 
@@ -100,7 +104,25 @@ void unlinkFromBucket(CudaStream& stream) {
   if (*link) *link = stream.sibling;
 }
 
+void putIntoBucket(CudaStream& stream) {
+  const cuda::Ctx context = isDefault(stream.handle) ? stream.context : nullptr;
+  CudaStream*& bucket = buckets[bucketOf(stream.handle, context)];
+  stream.sibling = bucket;
+  bucket = &stream;
+}
+
 void endUnasked(CudaStream& s);
+
+// HIP destroys the thread's default streams with what else it has of the thread, and waits for what
+// is in them; then this comes first, so that nobody asks them meanwhile, and onThreadEnd() later.
+void onThreadEnds(void* mark) {
+  Lock lock(registry);
+  for (CudaStream* s = newest; s; s = s->older) {
+    if (s->thread != mark) continue;
+    Lock own(s->lock);
+    s->closing = true;
+  }
+}
 
 void onThreadEnd(void* mark) {
   // Later destructors may launch, and come here again.
@@ -115,6 +137,7 @@ void onThreadEnd(void* mark) {
     unlinkFromBucket(*s);
     s->over = true;
     if (driverIsHip()) endUnasked(*s);
+    s->closing = false;
   }
 }
 
@@ -122,8 +145,17 @@ void makeThreadKey() {
   pthread_key_create(&threadKey, onThreadEnd);
 }
 
+// Runs before what HIP registered so, since that was earlier: at its first call of the thread.
+void noteThreadOfHip() {
+  using AtExit = int (*)(void (*)(void*), void*, void*);
+  static const auto atExit = reinterpret_cast<AtExit>(
+      realLoader().dlsym(RTLD_DEFAULT, "__cxa_thread_atexit_impl"));  // glibc 2.18
+  if (atExit) atExit(onThreadEnds, &ownMark, &__dso_handle);
+}
+
 void noteThread() {
   pthread_once(&threadKeyOnce, makeThreadKey);
+  if (driverIsHip() && !pthread_getspecific(threadKey)) noteThreadOfHip();
   pthread_setspecific(threadKey, &ownMark);
 }
 
@@ -148,9 +180,7 @@ CudaStream* addStream(const Identity& identity, cuda::Ctx context) {
   const bool unasked = identity.thread || (driverIsHip() && isDefault(identity.handle));
   s->attention.store(unasked ? std::uint32_t{kMarkAlways} : 0);
   s->newestFree = &s->frees;
-  CudaStream*& bucket = buckets[bucketOf(identity.handle, identity.context)];
-  s->sibling = bucket;
-  bucket = s;
+  putIntoBucket(*s);
   s->older = newest;
   newest = s;
   return s;
@@ -163,9 +193,22 @@ bool isOver(cuda::Result rc) {
   return rc == cuda::kSuccess || cuda::endsContext(rc);
 }
 
-// HIP's answer would break a capture (hip_driver.h).
+// The null stream is never captured, and what is launched into it runs; an error says nothing.
+int captureStateOfHip(cuda::Str handle) {
+  int state = cuda::kNotCapturing;
+  if (!handle || handle == cuda::legacyStream()) return state;
+  const bool known = cudaDriver.cuStreamIsCapturing(handle, &state) == cuda::kSuccess;
+  return known ? state : cuda::kNotCapturing;
+}
+
+// HIP's answer would break the capture of the stream (hip_driver.h). A stream of another thread by
+// its common name can't be asked for its capture.
+bool mayAskEvents(const CudaStream& s) {
+  if (!driverIsHip() || captures.load() == 0) return true;
+  return !s.thread && captureStateOfHip(s.handle) != cuda::kCapturing;
+}
+
 bool isFinished(cuda::Evt event) {
-  if (driverIsHip() && captures.load() != 0) return false;
   return isOver(cudaDriver.cuEventQuery(event));
 }
 
@@ -257,7 +300,7 @@ std::uint64_t popMarker(CudaStream& s, std::uint64_t now) {
 }
 
 void collect(CudaStream& s) {
-  while (s.count && isFinished(s.ring[s.first].event)) {
+  while (s.count && mayAskEvents(s) && isFinished(s.ring[s.first].event)) {
     const std::uint64_t now = nowNs(), sequence = s.ring[s.first].sequence;
     const std::uint64_t windowNs = popMarker(s, now);
     retireUpTo(s, sequence, windowNs, now);
@@ -441,22 +484,10 @@ CudaStream* knownStream(cuda::Str handle, cuda::Stream0 zero) {
   return lookUp(identity);
 }
 
-namespace {
-
-// The null stream is never captured, and what is launched into it runs; an error says nothing.
-bool isCapturingHip(cuda::Str handle) {
-  int status = cuda::kNotCapturing;
-  return handle && handle != cuda::legacyStream() &&
-         cudaDriver.cuStreamIsCapturing(handle, &status) == cuda::kSuccess &&
-         status != cuda::kNotCapturing;
-}
-
-}  // namespace
-
 bool isCapturing(cuda::Str handle, cuda::Stream0 zero) {
   if (!cudaDriver.cuStreamIsCapturing) return false;
-  if (driverIsHip()) return isCapturingHip(handle);
   if (!handle && zero == cuda::Stream0::kPerThread) handle = cuda::perThreadStream();
+  if (driverIsHip()) return captureStateOfHip(handle) != cuda::kNotCapturing;
   int status = cuda::kNotCapturing;
   // An error is one of the launch as well: it does not run.
   return cudaDriver.cuStreamIsCapturing(handle, &status) != cuda::kSuccess ||
@@ -525,21 +556,44 @@ void freeWhenFinished(CudaStream* stream, std::uint64_t bytes, std::uint32_t gen
   stream->newestFree = &late->next;
 }
 
-void streamIsGone(CudaStream* stream) {
-  if (!stream) return;
-  Lock lock(stream->lock);
-  endUnasked(*stream);
-}
+namespace {
 
-void streamEnded(CudaStream* stream) {
+void endStream(CudaStream* stream, bool closing) {
   if (!stream) return;
   Lock lock(registry);
   unlinkFromBucket(*stream);
   Lock own(stream->lock);
   stream->over = true;
+  stream->closing = closing;
   if (stream->capturing) captures.fetch_sub(1);
   stream->capturing = false;
   streamEpoch.fetch_add(1);
+}
+
+}  // namespace
+
+void streamEnded(CudaStream* stream) {
+  endStream(stream, false);
+}
+
+void streamCloses(CudaStream* stream) {
+  endStream(stream, true);
+}
+
+void streamIsGone(CudaStream* stream) {
+  if (!stream) return;
+  Lock lock(registry);
+  Lock own(stream->lock);
+  endUnasked(*stream);
+  stream->closing = false;
+}
+
+void streamStays(CudaStream* stream) {
+  if (!stream) return;
+  Lock lock(registry);
+  putIntoBucket(*stream);
+  Lock own(stream->lock);
+  stream->over = stream->closing = false;
 }
 
 void contextCloses(cuda::Ctx context, bool closing) {

@@ -183,8 +183,11 @@ class ContextDrain {
 // Returns bytes to the quota when everything that was launched on the stream by now is finished.
 void freeWhenFinished(CudaStream* stream, std::uint64_t bytes, std::uint32_t generation);
 
-void streamEnded(CudaStream* stream);   // before the driver destroys it
-void streamIsGone(CudaStream* stream);  // after HIP destroyed it, which waits for what is in it
+void streamEnded(CudaStream* stream);  // before the driver destroys it
+// Before HIP destroys it, which waits for what is in it; after it did, and where it did not.
+void streamCloses(CudaStream* stream);
+void streamIsGone(CudaStream* stream);
+void streamStays(CudaStream* stream);
 // Before the driver is asked to destroy it, and where it did not: meanwhile its streams and events
 // may vanish under the reaper, which leaves them alone.
 void contextCloses(cuda::Ctx context, bool closing);

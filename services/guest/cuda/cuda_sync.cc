@@ -45,15 +45,24 @@ Result finishEvent(Evt event) {
 
 // --- ends ---
 
+// Which waits for what is in the stream. Meanwhile nobody asks it, nor afterwards (hip_driver.h).
+Result destroyStreamOfHip(Str handle, Result (*destroy)(Str)) {
+  const bool made = handle && handle != legacyStream() && handle != perThreadStream();
+  CudaStream* stream = made && looksAtCalls() ? knownStream(handle, Stream0::kLegacy) : nullptr;
+  streamCloses(stream);
+  const Result rc = destroy(handle);
+  if (rc == kSuccess) {
+    streamIsGone(stream);
+  } else {
+    streamStays(stream);
+  }
+  return rc;
+}
+
 template <auto member>
 Result destroyStream(Str handle) {
+  if (driverIsHip()) return destroyStreamOfHip(handle, cudaDriver.*member);
   CudaStream* stream = looksAtCalls() ? knownStream(handle, Stream0::kLegacy) : nullptr;
-  if (driverIsHip()) {
-    streamEnded(stream);
-    const Result rc = (cudaDriver.*member)(handle);
-    streamIsGone(stream);
-    return rc;
-  }
   if (stream && launchedOn(stream) != loadRelaxed(stream->retired) &&
       !(captures.load() && isCapturing(handle, Stream0::kLegacy))) {
     leaveMarker(*stream, launchedOn(stream), Pass{}, CudaWork{});
@@ -170,8 +179,9 @@ struct Ending<member, zero, Result (*)(Str, More...)> {
     const bool was = looksAtCalls() && captures.load() && isCapturing(handle, zero);
     const Result rc = (cudaDriver.*member)(handle, more...);
     // A broken capture ends as well, with an error.
+    if (!was) return rc;
     const bool ended = driverIsHip() ? endsCaptureOfHip(rc) : !isCapturing(handle, zero);
-    if (was && ended) captureEnded(knownStream(handle, zero));
+    if (ended) captureEnded(knownStream(handle, zero));
     return rc;
   }
 };

@@ -172,8 +172,7 @@ struct Properties6 {
   X(hipExtModuleLaunchKernel, kLegacy,                                                        \
     (Fn, U, U, U, U, U, U, Size, Str, void**, void**, Evt, Evt, U))                           \
   QGPU_HIP_ROW(X, QGPU_HIP_EXT_LAUNCH, kLegacy,                                               \
-               (Fn, U, U, U, U, U, U, Size, Str, void**, void**, Evt, Evt, U))                \
-  X(hipLaunchByPtr, kLegacy, (const void*))
+               (Fn, U, U, U, U, U, U, Size, Str, void**, void**, Evt, Evt, U))
 
 // The same, and a capture does not take it up: what is launched into a captured stream runs.
 #define QGPU_HIP_UNCAPTURED(X)                                                            \
@@ -247,6 +246,8 @@ struct Properties6 {
   X(hipCtxPopCurrent, kLegacy, (Ctx*))
 
 #define QGPU_HIP_OTHERS(X)                                                         \
+  X(hipConfigureCall, kLegacy, (Dim3, Dim3, Size, Str))                            \
+  X(hipLaunchByPtr, kLegacy, (const void*))                                        \
   X(hipStreamQuery, kLegacy, (Str))                                                \
   X(hipInit, kLegacy, (U))                                                         \
   X(hipGetProcAddress, kLegacy, (const char*, void**, int, std::uint64_t, int*))   \

@@ -18,9 +18,6 @@ inline Launch launchOf(const KernelConfig* config, const void* kernel, A...) {
   if (!config) return {kernel, {0, 0, 0}, 0};
   return {kernel, {config->grid.x, config->grid.y, config->grid.z}, 0};
 }
-inline Launch launchOf(const void* kernel) {
-  return {kernel, {1, 1, 1}, 0};
-}
 
 // --- to and from a variable: length and offset ---
 

@@ -13,6 +13,8 @@ using namespace charges;
 
 struct HipApi {
   static constexpr auto& driver = hipDriver;
+  // Its last error is from then on what it says.
+  static void enter() { cudaThread.answered = kSuccess; }
   template <typename... A>
   static Launch launchOf(A... a) {
     return hip::launchOf(a...);
@@ -47,6 +49,21 @@ Result launchOnDevices(Params* launches, Count count, U flags) {
   return rc;
 }
 
+// --- the old way to launch: where to is said by a call before ---
+
+constinit thread_local Str configured = nullptr;
+
+Result configureCall(Dim3 grid, Dim3 block, Size shared, Str stream) {
+  configured = stream;
+  return hipDriver.hipConfigureCall(grid, block, shared, stream);
+}
+Result launchByAddress(const void* kernel) {
+  const Str stream = configured;
+  configured = nullptr;
+  return gated(stream, Stream0::kLegacy, {kernel, {1, 1, 1}, 0}, MayBlock::kYes,
+               [&] { return HipApi::enter(), hipDriver.hipLaunchByPtr(kernel); });
+}
+
 // --- devices ---
 
 // Another device may be the thread's own now: what stream 0 means changed.
@@ -66,6 +83,7 @@ Result resetDevice() {
   const auto call = [] { return hipDriver.hipDeviceReset(); };
   const Ctx context = looksAtCalls() ? currentContext() : nullptr;
   if (!context) return call();
+  cudaDriver.cuCtxSynchronize();  // of the null stream a reset knows nothing
   contextCloses(context, true);
   const Result rc = call();
   if (rc == kSuccess) {
@@ -215,6 +233,8 @@ void wrapHip(hip::Calls& table) {
 #undef QGPU_MANY
 #undef QGPU_FUNCTIONS
 #undef QGPU_CHANGING
+  table.hipConfigureCall = configureCall;
+  table.hipLaunchByPtr = launchByAddress;
   table.hipDeviceReset = resetDevice;
   table.hipGetLastError = lastError<&hip::Calls::hipGetLastError, true>;
   table.hipExtGetLastError = lastError<&hip::Calls::hipExtGetLastError, true>;

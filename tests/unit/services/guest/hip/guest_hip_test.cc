@@ -255,6 +255,31 @@ TEST(HipLaws, NoEventIsAskedOnceItsStreamIsDestroyed) {
   EXPECT_EQ(s.guest.ask("stats"), "0 0 0") << "misuses, broken captures, pending";
 }
 
+TEST(HipLaws, ADestroyThatIsRefusedEndsNothing) {
+  Ready s;
+  EXPECT_EQ(s.guest.ask("sleep null 50000"), "0");
+  EXPECT_NE(s.guest.ask("destroy null"), "0");
+  EXPECT_GE(s.manager.inFlight(), 1u);
+  EXPECT_EQ(s.guest.ask("wait"), "0");
+  EXPECT_TRUE(retiresAll(s.manager));
+}
+
+TEST(HipLaws, ACaptureOfTheThreadsOwnDefaultStreamEnds) {
+  Ready s;
+  EXPECT_EQ(s.guest.ask("beginown"), "0");
+  EXPECT_EQ(s.guest.ask("endown"), "0");
+  EXPECT_EQ(s.guest.ask("sleep a 500"), "0");
+  EXPECT_TRUE(retiresAll(s.manager)) << "streams are asked again";
+}
+
+TEST(HipLaws, TheOldWayToLaunchGoesWhereItWasConfiguredTo) {
+  Ready s;
+  const std::uint64_t before = s.manager.slot(0).admitted;
+  EXPECT_EQ(s.guest.ask("old a"), "0");
+  EXPECT_EQ(s.manager.slot(0).admitted, before + 1);
+  EXPECT_TRUE(retiresAll(s.manager));
+}
+
 TEST(HipLaws, AResetOfThePrimaryContextGivesNothingBack) {
   Ready s;
   EXPECT_EQ(s.guest.ask("alloc plain 1 1048576"), "0");
@@ -292,6 +317,9 @@ TEST(HipLaws, AnErrorOfTheLibrarysIsTheLastError) {
   EXPECT_EQ(s.guest.ask("peek"), "2");
   EXPECT_EQ(s.guest.ask("lasterror"), "2");
   EXPECT_EQ(s.guest.ask("lasterror"), "0");
+  EXPECT_EQ(s.guest.ask("alloc plain 1 " + std::to_string(4096 * kMiB)), "2");
+  EXPECT_EQ(s.guest.ask("sleep a 1"), "0");
+  EXPECT_EQ(s.guest.ask("lasterror"), "0") << "the last call was well";
 }
 
 // A program may look for CUDA as well, as some of its libraries do.

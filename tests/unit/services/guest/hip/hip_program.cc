@@ -190,6 +190,12 @@ std::string onStreams(const std::string& verb, std::istringstream& in) {
   if (verb == "sync") return text(t.hipStreamSynchronize(stream));
   if (verb == "query") return text(t.hipStreamQuery(stream));
   if (verb == "sleep") return text(sleepOn(name, n));
+  if (verb == "old") {  // how HIP's first compilers launched
+    const Result rc = t.hipConfigureCall({1, 1, 1}, {1, 1, 1}, 0, stream);
+    return text(rc ? rc : t.hipLaunchByPtr("nothing"));
+  }
+  if (verb == "beginown") return text(t.hipStreamBeginCapture_spt(nullptr, 0));
+  if (verb == "endown") return text(t.hipStreamEndCapture_spt(nullptr, &p.graphs["own"]));
   if (verb == "coop") {
     return text(t.hipLaunchCooperativeKernel("nothing", {1, 1, 1}, {1, 1, 1}, nullptr, 0, stream));
   }
