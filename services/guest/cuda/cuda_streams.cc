@@ -147,6 +147,9 @@ void makeThreadKey() {
 
 // Runs before what HIP registered so, since that was earlier: at its first call of the thread.
 void noteThreadOfHip() {
+  static constinit thread_local bool noted = false;
+  if (noted) return;
+  noted = true;
   using AtExit = int (*)(void (*)(void*), void*, void*);
   static const auto atExit = reinterpret_cast<AtExit>(
       realLoader().dlsym(RTLD_DEFAULT, "__cxa_thread_atexit_impl"));  // glibc 2.18
@@ -155,7 +158,7 @@ void noteThreadOfHip() {
 
 void noteThread() {
   pthread_once(&threadKeyOnce, makeThreadKey);
-  if (driverIsHip() && !pthread_getspecific(threadKey)) noteThreadOfHip();
+  if (driverIsHip()) noteThreadOfHip();
   pthread_setspecific(threadKey, &ownMark);
 }
 
