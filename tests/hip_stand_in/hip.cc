@@ -327,11 +327,12 @@ void fillWork(Hip& hip) {
   hip.hipLaunchCooperativeKernelMultiDevice = hip.hipExtLaunchMultiKernelMultiDevice = many;
 }
 
+thread_local Str configured = nullptr;  // where hipLaunchByPtr() launches to
+
 void fillDevicesAndMemory(Hip& hip) {
   hip.hipModuleLaunchCooperativeKernelMultiDevice = [](LaunchParams* launches, U count, U flags) {
     return cuda.cuLaunchCooperativeKernelMultiDevice(launches, count, flags);
   };
-  static thread_local Str configured = nullptr;
   hip.hipConfigureCall = [](Dim3, Dim3, Size, Str stream) { return configured = stream, kSuccess; };
   hip.hipLaunchByPtr = [](const void* name) {
     return kernel<&Table::cuLaunchKernel>(name, nullptr, configured);
