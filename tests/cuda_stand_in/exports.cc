@@ -4,22 +4,14 @@
 #include <cstring>
 #include <iterator>
 
+#include "tests/cuda_stand_in/export_jump.h"
 #include "tests/cuda_stand_in/table.h"
 
 namespace qgpu::stand_in {
 namespace {
 
 // Filled once, by the first of the library's constructors.
-Table filled() {
-  Table table{};
-  fillContexts(table);
-  fillStreams(table);
-  fillGraphs(table);
-  fillMemory(table);
-  fillLaunches(table);
-  return table;
-}
-Table table = filled();
+Table table = filledTable();
 
 template <auto member>
 std::atomic<std::uint64_t> calls{0};
@@ -40,17 +32,6 @@ struct Counted<member, Result (*)(A...)> {
 
 }  // namespace
 }  // namespace qgpu::stand_in
-
-// Exports `symbol` as a jump through the pointer qgpu_to_<symbol>.
-#if defined(__x86_64__)
-#define QGPU_JUMP(symbol) "jmp *qgpu_to_" #symbol "(%rip)\n"
-#elif defined(__aarch64__)
-#define QGPU_JUMP(symbol) \
-  "adrp x16, qgpu_to_" #symbol "\nldr x16, [x16, :lo12:qgpu_to_" #symbol "]\nbr x16\n"
-#endif
-#define QGPU_EXPORT_JUMP(symbol)                                              \
-  __asm__(".text\n.globl " #symbol "\n.type " #symbol ", %function\n" #symbol \
-          ":\n" QGPU_JUMP(symbol) ".size " #symbol ", .-" #symbol "\n");
 
 extern "C" {
 #define QGPU_POINTER(symbol, base, since, stream, types)                                        \

@@ -15,6 +15,15 @@ void fillStreams(Table& table);
 void fillGraphs(Table& table);
 void fillMemory(Table& table);
 void fillLaunches(Table& table);
+inline Table filledTable() {
+  Table table{};
+  fillContexts(table);
+  fillStreams(table);
+  fillGraphs(table);
+  fillMemory(table);
+  fillLaunches(table);
+  return table;
+}
 
 std::uint64_t environmentNumber(const char* name, std::uint64_t otherwise);
 int deviceCount();

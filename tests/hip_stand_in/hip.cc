@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "tests/cuda_stand_in/export_jump.h"
 #include "tests/cuda_stand_in/table.h"
 #include "tests/hip_stand_in/amd_hip.h"
 
@@ -23,14 +24,8 @@ using namespace amd;  // the names of the interface
 using stand_in::Table;
 
 Table filled() {
-  Table table{};
-  stand_in::fillContexts(table);
-  stand_in::fillStreams(table);
-  stand_in::fillGraphs(table);
-  stand_in::fillMemory(table);
-  stand_in::fillLaunches(table);
   stand_in::machine().legacyRunsInCaptures = true;
-  return table;
+  return stand_in::filledTable();
 }
 Table cuda = filled();
 
@@ -452,12 +447,6 @@ struct Counted<member, Result (*)(A...)> {
 }  // namespace
 }  // namespace qgpu::hip_stand_in
 
-#if defined(__x86_64__)
-#define QGPU_JUMP(symbol) "jmp *qgpu_to_" #symbol "(%rip)\n"
-#elif defined(__aarch64__)
-#define QGPU_JUMP(symbol) \
-  "adrp x16, qgpu_to_" #symbol "\nldr x16, [x16, :lo12:qgpu_to_" #symbol "]\nbr x16\n"
-#endif
 #define AMD_HIP_ALL(X) AMD_HIP_AS_CUDA(X) AMD_HIP_OWN(X) AMD_HIP_CALLED(X) AMD_HIP_PLAIN(X)
 
 extern "C" {
@@ -474,9 +463,7 @@ AMD_HIP_ALL(QGPU_NAMED)
 #undef QGPU_NAMED
 }
 
-#define QGPU_EXPORT(symbol, types, ...)                                       \
-  __asm__(".text\n.globl " #symbol "\n.type " #symbol ", %function\n" #symbol \
-          ":\n" QGPU_JUMP(symbol) ".size " #symbol ", .-" #symbol "\n");
+#define QGPU_EXPORT(symbol, types, ...) QGPU_EXPORT_JUMP(symbol)
 AMD_HIP_ALL(QGPU_EXPORT)
 #undef QGPU_EXPORT
 

@@ -303,7 +303,8 @@ std::uint64_t popMarker(CudaStream& s, std::uint64_t now) {
 }
 
 void collect(CudaStream& s) {
-  while (s.count && mayAskEvents(s) && isFinished(s.ring[s.first].event)) {
+  if (s.count == 0 || !mayAskEvents(s)) return;
+  while (s.count && isFinished(s.ring[s.first].event)) {
     const std::uint64_t now = nowNs(), sequence = s.ring[s.first].sequence;
     const std::uint64_t windowNs = popMarker(s, now);
     retireUpTo(s, sequence, windowNs, now);

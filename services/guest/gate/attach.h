@@ -40,6 +40,9 @@ struct Session {
 };
 extern Session session;
 
+// What ROCm's OpenCL calls its platform, as the welcome of a task on a card of AMD's says.
+inline constexpr const char* kRocmPlatform = "AMD Accelerated Parallel Processing";
+
 // True when the environment asks for qgpu at all, or did at the first attach.
 bool tokenGiven();
 

@@ -1,8 +1,8 @@
 #pragma once
 // Every function of AMD's HIP runtime (libamdhip64.so) that libqgpu.so stands in front of, by
 // exported name. Facts of the interface: Debian's libamdhip64-dev 5.2.3, HIP 6.3's headers, and for
-// what came later the dispatch table of 7.1; hip_abi_test compares them with the header where a
-// machine has one.
+// what came later the dispatch table of 7.1; hip_abi_test compares layouts with the header
+// where a machine has one.
 //
 // HIP is CUDA's interface by other names, to the numbers of its errors: most functions take what a
 // function of CUDA's driver takes. Those are named beside it and share its wrapper, so that what is

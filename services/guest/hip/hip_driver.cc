@@ -203,7 +203,7 @@ namespace {
 // The card of the task is AMD's, or one that is only imagined (no platform).
 bool cardIsHip() {
   const char* platform = session.welcome.platform;
-  if (!*platform || strcmp(platform, "AMD Accelerated Parallel Processing") == 0) return true;
+  if (!*platform || strcmp(platform, kRocmPlatform) == 0) return true;
   static std::atomic<bool> told{false};
   if (!told.exchange(true)) {
     say("the card of this task is of platform '%s', and this program asks HIP for one; no device",

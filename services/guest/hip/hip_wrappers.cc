@@ -119,41 +119,32 @@ Result properties(P* out, int device) {
 
 // --- memory ---
 
-// Addresses are pointers here, and numbers in CUDA's driver.
-std::uint64_t nameOf(const void* address) {
-  return reinterpret_cast<std::uintptr_t>(address);
+// Addresses are pointers here, and numbers in CUDA's driver. `address` is where `call` leaves it.
+template <typename Call>
+Result chargedAddress(std::uint64_t bytes, void* const& address, Call call) {
+  return charged(Kind::kAddress, costOf(bytes), currentContext(), [&](std::uint64_t& name) {
+    const Result rc = call();
+    name = reinterpret_cast<std::uintptr_t>(address);
+    return rc;
+  });
 }
 
 Result allocateWithFlags(void** out, Size bytes, U flags) {
   const auto call = [&] { return hipDriver.hipExtMallocWithFlags(out, bytes, flags); };
   if (!looksAtCalls() || !out) return call();
-  return charged(Kind::kAddress, costOf(bytes), currentContext(), [&](std::uint64_t& name) {
-    const Result rc = call();
-    name = nameOf(*out);
-    return rc;
-  });
+  return chargedAddress(bytes, *out, call);
 }
 
 Result allocatePitch(void** out, Size* pitch, Size width, Size height) {
   const auto call = [&] { return hipDriver.hipMallocPitch(out, pitch, width, height); };
   if (!looksAtCalls() || !out || !pitch) return call();
-  const std::uint64_t bytes = costOf(widestRow(width) * height);
-  return charged(Kind::kAddress, bytes, currentContext(), [&](std::uint64_t& name) {
-    const Result rc = call();
-    name = nameOf(*out);
-    return rc;
-  });
+  return chargedAddress(widestRow(width) * height, *out, call);
 }
 
 Result allocate3D(PitchedPtr* out, Extent extent) {
   const auto call = [&] { return hipDriver.hipMalloc3D(out, extent); };
   if (!looksAtCalls() || !out) return call();
-  const std::uint64_t bytes = costOf(widestRow(extent.width) * extent.height * extent.depth);
-  return charged(Kind::kAddress, bytes, currentContext(), [&](std::uint64_t& name) {
-    const Result rc = call();
-    name = nameOf(out->address);
-    return rc;
-  });
+  return chargedAddress(widestRow(extent.width) * extent.height * extent.depth, out->address, call);
 }
 
 // Until release 5.3 the first member said how it is compressed, mostly 0, and memory was of a card

@@ -135,7 +135,7 @@ cl_device_id cardAt(cl_uint number, const cl_device_id* all, cl_uint count) {
   unsigned char uuid[QGPU_UUID_LEN] = {};
   const bool byUuid = memcmp(wanted, none, sizeof none) != 0 && count && uuidOf(all[0], uuid);
   // ROCm's runtime shows a program the cards of this variable alone, in its order.
-  const bool rocm = strcmp(session.welcome.platform, "AMD Accelerated Parallel Processing") == 0;
+  const bool rocm = strcmp(session.welcome.platform, kRocmPlatform) == 0;
   if (!byUuid && rocm && getenv("ROCR_VISIBLE_DEVICES")) return byPlace(number, all, count);
   if (!byUuid) return byPlace(session.welcome.device[number], all, count);
   for (cl_uint i = 0; i < count; ++i) {
