@@ -13,7 +13,7 @@
 #include "tests/testing/child_process.h"
 #include "tests/testing/temp_folder.h"
 
-namespace qgpu {
+namespace qgpu::chart_test {
 namespace {
 
 using testing::Document;
@@ -515,4 +515,4 @@ TEST_F(Chart, IsTheSameFromItsArchive) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::chart_test

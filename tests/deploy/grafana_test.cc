@@ -10,7 +10,7 @@
 
 #include "tests/deploy/documents.h"
 
-namespace qgpu {
+namespace qgpu::grafana_test {
 namespace {
 
 using testing::below;
@@ -120,4 +120,4 @@ TEST(Grafana, HasPanelsThatCanBeToldApart) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::grafana_test

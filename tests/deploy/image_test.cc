@@ -14,7 +14,7 @@
 #include "tests/testing/child_process.h"
 #include "tests/testing/temp_folder.h"
 
-namespace qgpu {
+namespace qgpu::image_test {
 namespace {
 
 using testing::Finished;
@@ -310,4 +310,4 @@ TEST(Programs, HaveCapnProtoOnce) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::image_test

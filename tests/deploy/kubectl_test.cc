@@ -9,7 +9,7 @@
 #include "tests/testing/child_process.h"
 #include "tests/testing/temp_folder.h"
 
-namespace qgpu {
+namespace qgpu::kubectl_test {
 namespace {
 
 using testing::below;
@@ -115,4 +115,4 @@ TEST(Kubectl, WouldLoseAFieldThatTheApiDoesNotHave) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::kubectl_test

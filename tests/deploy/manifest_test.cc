@@ -16,7 +16,7 @@
 #include "services/kubernetes/webhook/webhook_keeper.h"
 #include "tests/deploy/documents.h"
 
-namespace qgpu {
+namespace qgpu::manifest_test {
 namespace {
 
 using testing::below;
@@ -606,4 +606,4 @@ TEST(Examples, ClaimsNameAClassThatIsInstalledAndATemplateThatIsThere) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::manifest_test

@@ -11,7 +11,7 @@
 #include "tests/testing/eventually.h"
 #include "tests/testing/temp_folder.h"
 
-namespace qgpu {
+namespace qgpu::prometheus_test {
 namespace {
 
 using e2e::Json;
@@ -129,4 +129,4 @@ TEST_F(Prometheus, AnswersEveryQueryOfTheDashboardAndEvaluatesEveryAlert) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::prometheus_test

@@ -13,7 +13,7 @@
 #include "tests/testing/child_process.h"
 #include "tests/testing/temp_folder.h"
 
-namespace qgpu {
+namespace qgpu::scripts_test {
 namespace {
 
 using testing::Document;
@@ -833,4 +833,4 @@ TEST(Installer, MakesTheDeviceFilesOfEachCard) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::scripts_test

@@ -12,7 +12,7 @@
 #include "tests/e2e/launching_program.h"
 #include "tests/unit/store/make_row.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::backup_test {
 namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);
@@ -275,4 +275,4 @@ TEST(Backup, D5_AManagerThatIsRestoredTakesOverTasksThatAreNewerThanTheCopy) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::backup_test

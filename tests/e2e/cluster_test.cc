@@ -21,7 +21,7 @@
 #include "tests/e2e/harness.h"
 #include "tests/testing/certificates.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::cluster_test {
 namespace {
 
 const char kSubmit[] = R"({"name":"a","memory_gib":2,"core_percent":50})";
@@ -759,4 +759,4 @@ TEST(Scheduler, TellsSystemdWhenItServesAndWhenItEnds) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::cluster_test

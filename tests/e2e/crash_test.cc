@@ -8,7 +8,7 @@
 
 #include "tests/e2e/harness.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::crash_test {
 namespace {
 
 std::vector<std::string> tenant(const std::string& name, const std::string& share) {
@@ -211,4 +211,4 @@ TEST(Crash, ManyKillsInARowHarmNobody) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::crash_test

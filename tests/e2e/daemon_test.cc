@@ -14,7 +14,7 @@
 
 #include "tests/e2e/harness.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::daemon_test {
 namespace {
 
 TEST(Daemon, ServesStatusAndStopsCleanlyOnSigterm) {
@@ -301,4 +301,4 @@ TEST(Daemon, D4_AFullDiskRefusesNewBindsAndServiceResumesWithoutARestart) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::daemon_test

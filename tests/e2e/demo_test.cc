@@ -7,7 +7,7 @@
 #include "tests/e2e/at_terminal.h"
 #include "tests/testing/temp_folder.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::demo_test {
 namespace {
 
 constexpr const char* kTitle = "fixed-share: 30 % and 60 %";
@@ -81,4 +81,4 @@ TEST_F(Demo, WithoutATerminalItPrintsLines) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::demo_test

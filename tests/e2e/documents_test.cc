@@ -18,13 +18,15 @@
 #include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <system_error>
 #include <unistd.h>
 
 #include "services/ctl/options.h"
 #include "tests/e2e/document_blocks.h"
 #include "tests/e2e/hosts/network.h"
+#include "tests/testing/story.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::documents_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -381,20 +383,18 @@ TEST(DocumentBlocks, WordsAreAShells) {
             (std::vector<std::string>{"a", "b c", "de f", ""}));
 }
 
-}  // namespace
-}  // namespace qgpu::e2e
-
 // Starts itself again on its own machine: what a process runs from is seen as it was before.
-int main(int argc, char** argv) {
+const testing::Before before("documents", [](char** argv) -> std::string {
   constexpr const char* kEntered = "QGPU_TEST_ENTERED";  // empty, or why not
-  const char* entered = std::getenv(kEntered);
-  if (entered == nullptr) {
-    const std::string self = std::filesystem::read_symlink("/proc/self/exe");
-    ::setenv(kEntered, qgpu::e2e::enterOwnMachine().c_str(), 1);
-    ::execv(self.c_str(), argv);
-    return 1;
+  if (const char* entered = std::getenv(kEntered)) {
+    whyNotRun = entered;
+    return {};
   }
-  qgpu::e2e::whyNotRun = entered;
-  ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  ::setenv(kEntered, enterOwnMachine().c_str(), 1);
+  ::execv(self.c_str(), argv);
+  throw std::system_error(errno, std::generic_category(), self);
+});
+
+}  // namespace
+}  // namespace qgpu::e2e::documents_test

@@ -9,7 +9,7 @@
 
 #include "tests/e2e/harness.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::driver_test {
 namespace {
 
 class Driver : public ::testing::Test {
@@ -136,4 +136,4 @@ TEST(Cards, P8_ACordonOutlivesThatItsCardWasAwayAndAnotherHadItsIndex) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::driver_test

@@ -15,7 +15,7 @@
 #include "tests/e2e/harness.h"
 #include "tests/guard/standin_card.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::guard_test {
 namespace {
 
 using testing::kStandinNode;
@@ -145,4 +145,4 @@ TEST_F(CappedNode, AManagerThatWasKilledLeavesTheCap) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::guard_test

@@ -11,7 +11,7 @@
 #include "runtime/fd.h"
 #include "tests/e2e/harness.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::join_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -277,4 +277,4 @@ TEST_F(Attack, WhoKeepsConnectionsKeepsNobodyOut) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::join_test

@@ -7,7 +7,7 @@
 
 #include "tests/e2e/harness.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::processes_test {
 namespace {
 
 class Processes : public ::testing::Test {
@@ -57,4 +57,4 @@ TEST_F(Processes, OutputNeedsNoFile) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::processes_test

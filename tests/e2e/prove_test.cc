@@ -9,7 +9,7 @@
 #include "tests/e2e/harness.h"
 #include "tests/testing/temp_folder.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::prove_test {
 namespace {
 
 const std::vector<std::string> kCpuCard = {"--cards=opencl", "--mixed", "--max-tasks-per-card=8"};
@@ -135,4 +135,4 @@ TEST_F(Prove, IsToldWhatIsWrongWithItsUse) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::prove_test

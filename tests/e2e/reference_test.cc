@@ -9,7 +9,7 @@
 #include "tests/testing/certificates.h"
 #include "tests/testing/reference_page.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::reference_test {
 namespace {
 
 using testing::cell;
@@ -126,4 +126,4 @@ TEST_F(Reference, ThePageOfMetricsIsWhatAScrapeFinds) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::reference_test

@@ -11,7 +11,7 @@
 #include "services/replay/testing/memory_recording.h"
 #include "tests/e2e/harness.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::replay_test {
 namespace {
 
 #define EXPECT_HOLDS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
@@ -148,4 +148,4 @@ TEST(Replay, WrongUseIsOneLine) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::replay_test

@@ -12,7 +12,7 @@
 #include "tests/e2e/harness.h"
 #include "tests/rm_stand_in/test_driver.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::shared_memory_test {
 namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20, kQuota = 1024 * kMiB;
@@ -181,4 +181,4 @@ TEST_F(SharedMemory, A14_ItCountsOverTheDeathAndTheReturnOfTheManager) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::shared_memory_test

@@ -16,7 +16,7 @@
 #include "tests/e2e/harness.h"
 #include "tests/rm_stand_in/test_driver.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::suspend_hold_test {
 namespace {
 
 using rm_stand_in::Commit;
@@ -262,4 +262,4 @@ TEST_F(SuspendHold, WhatWasFoundOfACardThatFailsLaterIsForgotten) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::suspend_hold_test

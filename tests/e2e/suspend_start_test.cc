@@ -8,7 +8,7 @@
 #include "tests/e2e/harness.h"
 #include "tests/rm_stand_in/test_driver.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::suspend_start_test {
 namespace {
 
 using rm_stand_in::Commit;
@@ -84,4 +84,4 @@ TEST(SuspendAtStart, RmByNameIsRefusedWithTheReasonWhereNoCardTakesIt) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::suspend_start_test

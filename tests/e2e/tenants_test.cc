@@ -9,7 +9,7 @@
 
 #include "tests/e2e/harness.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::tenants_test {
 namespace {
 
 // A tenant that computes, checks its results, and says so in JSON at the end.
@@ -226,4 +226,4 @@ TEST(Tenants, TwoCardsOfOneCpuEachHaveAnArbiterOfTheirOwn) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::tenants_test

@@ -6,7 +6,7 @@
 #include "tests/e2e/at_terminal.h"
 #include "tests/e2e/harness.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::top_test {
 namespace {
 
 const std::string kUp = "\x1b[A", kDown = "\x1b[B", kEnter = "\r", kEscape = "\x1b";
@@ -169,4 +169,4 @@ TEST_F(Top, OfAClusterTasksHaveNodes) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::top_test

@@ -7,7 +7,7 @@
 
 #include "tests/e2e/launching_program.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::upgrade_test {
 namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);
@@ -128,4 +128,4 @@ TEST_F(Upgrade, DaemonsBecomeNewOnesAndOldOnesAgainUnderRunningPrograms) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::upgrade_test

@@ -49,9 +49,20 @@ of_test() {
   esac
 }
 status=0
+run() {   # TEST PROGRAM [ARGUMENT...]
+  EXTRA="$(of_test "$1") $([ ! -f "$driver" ] || echo "$driver")" CPUS=1
+  export EXTRA CPUS
+  shift
+  sh "$here/boot.sh" "$folder" "$KERNEL" "$@" || status=$?
+}
 for test in ${TESTS:-guard_test e2e_guard_test e2e_guarded_pods_test e2e_guarded_claims_test}; do
-  EXTRA="$(of_test "$test") $([ ! -f "$driver" ] || echo "$driver")" CPUS=1 \
-    sh "$here/boot.sh" "$folder" "$KERNEL" "$build/bin/$test" "$@" || status=$?
+  case $test in
+    e2e_*)   # a story of that program
+      story=${test#e2e_}
+      run "$test" "$build/bin/e2e_test" "${story%_test}" "$@"
+      ;;
+    *) run "$test" "$build/bin/$test" "$@" ;;
+  esac
 done
 [ -n "${TESTS:-}" ] || sh "$here/unit.sh" "$build" "$KERNEL" || status=$?
 exit "$status"

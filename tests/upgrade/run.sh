@@ -32,4 +32,4 @@ if [ ! -f "$folder/made" ]; then
   : >"$folder/made"
 fi
 echo "test-upgrade: $of and this tree"
-QGPU_PREVIOUS=$folder exec "$build/bin/e2e_upgrade_test"
+QGPU_PREVIOUS=$folder exec "$build/bin/e2e_test" upgrade

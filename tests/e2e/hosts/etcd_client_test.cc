@@ -9,8 +9,9 @@
 #include "store/etcd/seat.h"
 #include "tests/e2e/hosts/network.h"
 #include "tests/testing/certificates.h"
+#include "tests/testing/story.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::etcd_client_test {
 namespace {
 
 using testing::Certificates;
@@ -165,5 +166,8 @@ TEST(EtcdClient, WithoutAnEtcdItSaysWhereWithinItsTime) {
   EXPECT_NE(listed.error().message.find("127.0.0.1:"), std::string::npos);
 }
 
+// Namespaces are entered before any thread.
+const testing::Before before("etcd_client", [](char**) { return Network::enter(); });
+
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::etcd_client_test

@@ -14,8 +14,9 @@
 #include <signal.h>
 
 #include "tests/e2e/hosts/host_daemon.h"
+#include "tests/testing/story.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::group_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -307,7 +308,9 @@ TEST_F(Group, C1_OneThatStoodStillChangesNothingWhenItGoesOn) {
   ASSERT_TRUE(schedulers[at]->child().wait(30s).has_value()) << "it goes on as if nothing was";
   schedulers[at]->start();
   expectNothingLost();
-  if (schedulers[next]->child().alive()) EXPECT_EQ(acting(), next);
+  if (schedulers[next]->child().alive()) {
+    EXPECT_EQ(acting(), next);
+  }
 }
 
 TEST_F(Group, OneEtcdLessChangesNothingAndWithoutAnyTheNodesGoOn) {
@@ -338,16 +341,8 @@ TEST_F(Group, C1_CutOffFromTheOthersItNoLongerActs) {
   expectNothingLost();
 }
 
-}  // namespace
-}  // namespace qgpu::e2e
+// Namespaces are entered before any thread.
+const testing::Before before("group", [](char**) { return Network::enter(); });
 
-// Before GoogleTest, because namespaces are entered before any thread.
-int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  const std::string why = qgpu::e2e::Network::enter();
-  if (!why.empty()) {
-    std::cout << "skipped: no hosts can be made here: " << why << "\n";
-    return 77;
-  }
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace qgpu::e2e::group_test

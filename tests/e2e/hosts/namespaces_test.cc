@@ -14,8 +14,9 @@
 
 #include "tests/e2e/hosts/host_daemon.h"
 #include "tests/testing/certificates.h"
+#include "tests/testing/story.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::namespaces_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -264,16 +265,8 @@ TEST_F(Namespaces, C7_WhoHasNoCertificateOfTheCaDoesNotJoin) {
   expectAgreement();
 }
 
-}  // namespace
-}  // namespace qgpu::e2e
+// Namespaces are entered before any thread.
+const testing::Before before("namespaces", [](char**) { return Network::enter(); });
 
-// Before GoogleTest, because namespaces are entered before any thread.
-int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  const std::string why = qgpu::e2e::Network::enter();
-  if (!why.empty()) {
-    std::cout << "skipped: " << why << std::endl;
-    return 77;
-  }
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace qgpu::e2e::namespaces_test

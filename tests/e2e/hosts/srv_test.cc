@@ -15,8 +15,9 @@
 
 #include "tests/e2e/hosts/host_daemon.h"
 #include "tests/testing/certificates.h"
+#include "tests/testing/story.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::srv_test {
 namespace {
 
 using testing::Certificates;
@@ -155,18 +156,11 @@ std::string useOwnDns(const std::string& folder) {
   return "";
 }
 
-}  // namespace
-}  // namespace qgpu::e2e
+const testing::Before before("srv", [](char**) {
+  static const TempFolder etc;
+  const std::string why = Network::enter();
+  return why.empty() ? useOwnDns(etc.path()) : why;
+});
 
-// Before GoogleTest, because namespaces are entered before any thread.
-int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  const qgpu::e2e::TempFolder etc;
-  std::string why = qgpu::e2e::Network::enter();
-  if (why.empty()) why = qgpu::e2e::useOwnDns(etc.path());
-  if (!why.empty()) {
-    std::cout << "skipped: " << why << std::endl;
-    return 77;
-  }
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace qgpu::e2e::srv_test

@@ -7,7 +7,7 @@
 #include "tests/e2e/kubernetes/claims_world.h"
 #include "tests/e2e/kubernetes/elsewhere.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::claims_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -266,4 +266,4 @@ TEST_F(Claims, NeitherWayGivesCardsWhileTasksOfTheOtherLive) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::claims_test

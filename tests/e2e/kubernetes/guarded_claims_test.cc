@@ -7,7 +7,7 @@
 #include "tests/e2e/kubernetes/guarded.h"
 #include "tests/e2e/kubernetes/kubelet_cgroups.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::guarded_claims_test {
 namespace {
 
 struct GuardedClaims : Claims {
@@ -58,4 +58,4 @@ TEST_F(GuardedClaims, APodThatComesToAPreparedClaimIsJudgedOnceItsCgroupIsThere)
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::guarded_claims_test

@@ -10,7 +10,7 @@
 #include "tests/e2e/kubernetes/kubelet_api.h"
 #include "tests/e2e/kubernetes/kubelet_cgroups.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::guarded_pods_test {
 namespace {
 
 const ContainerName kSecond{"web", "train-1", "main"};
@@ -121,4 +121,4 @@ TEST_F(GuardedPods, AGuardThatIsNewJudgesPodsThatRunAndLetsInWhoHadAttached) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::guarded_pods_test

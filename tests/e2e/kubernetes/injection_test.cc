@@ -18,8 +18,9 @@
 #include <unistd.h>
 
 #include "tests/e2e/kubernetes/kubelet_api.h"
+#include "tests/testing/story.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::injection_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -400,17 +401,11 @@ TEST_F(InjectionByCdi, TheSpecSaysWhatAllocateLeavesOutAndGoesWithTheManager) {
   EXPECT_FALSE(fs::exists(spec()));
 }
 
-}  // namespace
-}  // namespace qgpu::e2e
-
-int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
+const testing::Before before("injection", [](char**) -> std::string {
   const bool may =
-      ::geteuid() == 0 &&
-      qgpu::testing::run({"unshare", "--mount", "mount", "--make-rprivate", "/"}).status == 0;
-  if (!may) {
-    std::cout << "skipped: mount namespaces need root, and a kernel that allows them" << std::endl;
-    return 77;
-  }
-  return RUN_ALL_TESTS();
-}
+      ::geteuid() == 0 && run({"unshare", "--mount", "mount", "--make-rprivate", "/"}).status == 0;
+  return may ? "" : "mount namespaces need root, and a kernel that allows them";
+});
+
+}  // namespace
+}  // namespace qgpu::e2e::injection_test

@@ -4,7 +4,7 @@
 
 #include "tests/e2e/kubernetes/kube_world.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::kube_away_test {
 namespace {
 
 constexpr auto kAway = std::chrono::seconds(60);
@@ -96,4 +96,4 @@ TEST_F(KubeAway, ADeletedPodKeepsItsCardUntilItsProcessesAreGone) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::kube_away_test

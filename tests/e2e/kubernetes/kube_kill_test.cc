@@ -8,7 +8,7 @@
 
 #include "tests/e2e/kubernetes/kube_world.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::kube_kill_test {
 namespace {
 
 enum class Victim { Scheduler, Manager, Plugin };
@@ -191,4 +191,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::kube_kill_test

@@ -5,7 +5,7 @@
 
 #include "tests/e2e/kubernetes/kube_world.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::kube_life_test {
 namespace {
 
 struct KubeLife : KubeWorld {
@@ -172,4 +172,4 @@ TEST_F(KubeLife, AnInitContainerWithMoreMemoryHasARoomOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::kube_life_test

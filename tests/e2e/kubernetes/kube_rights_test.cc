@@ -11,7 +11,7 @@
 #include "tests/e2e/kubernetes/elsewhere.h"
 #include "tests/e2e/kubernetes/kube_world.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::kube_rights_test {
 namespace {
 
 using testing::ApiStandIn;
@@ -205,4 +205,4 @@ TEST_F(KubeRights, AreWhatTheDaemonsUseAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::kube_rights_test

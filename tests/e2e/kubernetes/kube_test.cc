@@ -12,7 +12,7 @@
 #include "tests/e2e/harness.h"
 #include "tests/e2e/kubernetes/served_api.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::kube_test {
 namespace {
 
 using testing::ApiStandIn;
@@ -233,4 +233,4 @@ TEST_F(KubeScheduler, ABadKubeconfigIsOneLineAndNothingIsTouched) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::kube_test

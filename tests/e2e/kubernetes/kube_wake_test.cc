@@ -10,7 +10,7 @@
 #include "tests/e2e/kubernetes/kube_world.h"
 #include "tests/e2e/kubernetes/small_kube_scheduler.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::kube_wake_test {
 namespace {
 
 using Version = SmallKubeScheduler::Version;
@@ -214,4 +214,4 @@ INSTANTIATE_TEST_SUITE_P(KubeScheduler, KubeWake, ::testing::Values(Version::V1_
                          });
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::kube_wake_test

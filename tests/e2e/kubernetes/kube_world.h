@@ -20,7 +20,6 @@
 
 namespace qgpu::e2e {
 
-inline constexpr const char* kPrefix = "tke.cloud.tencent.com";
 inline constexpr const char* kNode = "n1";
 inline constexpr const char* kSpace = "web";
 // The tokens of the daemons at the API server, called like their accounts.

@@ -17,7 +17,6 @@ namespace qgpu::e2e {
 using qgpu::testing::ApiStandIn;
 using qgpu::testing::KubeletStandIn;
 
-inline constexpr const char* kPrefix = "tke.cloud.tencent.com";
 inline const ContainerName kMain{"web", "train-0", "main"};
 
 struct KubeletApi : ::testing::Test {

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <thread>
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::kubelet_api_test {
 namespace {
 
 TEST_F(KubeletApi, ServesItsKubeletByItselfWhereThereIsAClusterAndTellsItsCards) {
@@ -176,4 +176,4 @@ TEST_F(KubeletApi, WhileTheServerIsAwayPodsRunOnAndNewOnesWait) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::kubelet_api_test

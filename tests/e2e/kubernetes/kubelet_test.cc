@@ -14,7 +14,7 @@
 #include "tests/e2e/harness.h"
 #include "tests/e2e/kubernetes/container.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::kubelet_test {
 namespace {
 
 using qgpu::testing::KubeletStandIn;
@@ -428,4 +428,4 @@ TEST_F(Quick, AProcessOfAContainerAttachesByItsTokenFileAndKeepsItsTask) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::kubelet_test

@@ -12,7 +12,7 @@
 #include "tests/e2e/kubernetes/elsewhere.h"
 #include "tests/e2e/kubernetes/kubelet_api.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::pod_events_test {
 namespace {
 
 const ContainerName kOther{"web", "train-1", "main"};
@@ -300,4 +300,4 @@ TEST_F(NvidiaEvents, AFaultOfAProgramIsToldAndTheCardStaysInUse) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::pod_events_test

@@ -32,6 +32,11 @@ testing::ApiRoles installedRoles() {
 
 }  // namespace
 
+bool isOver(const testing::Json& pod) {
+  const std::string phase = pod["status"].value("phase", "");
+  return phase == "Succeeded" || phase == "Failed";
+}
+
 ServedApi::ServedApi() : thread_([this] { serve(); }) {
   ready_.get_future().wait();
 }

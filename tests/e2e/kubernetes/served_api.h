@@ -14,6 +14,12 @@
 
 namespace qgpu::e2e {
 
+// Of resources, annotations and labels, as the contract has them.
+inline constexpr const char* kPrefix = "tke.cloud.tencent.com";
+
+// Of a pod as the API server has it.
+bool isOver(const testing::Json& pod);
+
 class ServedApi {
  public:
   using Json = testing::Json;

@@ -5,15 +5,10 @@
 namespace qgpu::e2e {
 namespace {
 
-constexpr auto kTurn = std::chrono::milliseconds(5);
+constexpr auto kSchedulerTurn = std::chrono::milliseconds(5);
 
 bool isBound(const Json& pod) {
   return pod["spec"].contains("nodeName");
-}
-
-bool isOver(const Json& pod) {
-  const std::string phase = pod["status"].value("phase", "");
-  return phase == "Succeeded" || phase == "Failed";
 }
 
 }  // namespace
@@ -59,7 +54,7 @@ void SmallKubeScheduler::run() {
       if (pod == before.pods.end() || isBound(pod->second) || isOver(pod->second)) continue;
       if (!pod->second["metadata"].contains("deletionTimestamp")) tryPod(name);
     }
-    std::this_thread::sleep_for(kTurn);
+    std::this_thread::sleep_for(kSchedulerTurn);
     Seen now = look();
     const bool all = movesAll(before, now);
     for (const auto& [name, pod] : now.pods) {

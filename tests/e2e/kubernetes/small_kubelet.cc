@@ -10,7 +10,7 @@ namespace {
 using testing::KubeletStandIn;
 using Kind = KubeletStandIn::Kind;
 
-constexpr auto kTurn = std::chrono::milliseconds(10);
+constexpr auto kKubeletTurn = std::chrono::milliseconds(10);
 constexpr auto kGrace = std::chrono::milliseconds(500);  // from SIGTERM to SIGKILL, if not said
 
 bool isSidecar(const Json& container) {
@@ -19,11 +19,6 @@ bool isSidecar(const Json& container) {
 
 Json listOf(const Json& spec, const char* part) {
   return spec.value(part, Json::array());
-}
-
-bool isOver(const Json& object) {
-  const std::string phase = object["status"].value("phase", "");
-  return phase == "Succeeded" || phase == "Failed";
 }
 
 }  // namespace
@@ -97,7 +92,7 @@ std::size_t SmallKubelet::processes(const std::string& name) const {
 
 void SmallKubelet::pause() {
   std::unique_lock lock(mutex_);
-  ended_.wait_for(lock, kTurn, [this] { return over_.load(); });
+  ended_.wait_for(lock, kKubeletTurn, [this] { return over_.load(); });
 }
 
 void SmallKubelet::tell(Step step, const Pod& pod) {
