@@ -47,7 +47,7 @@ struct CardsOptions {
   SuspendChoice suspend = SuspendChoice::Auto;
   Nanos probeTimeout = seconds(60);                 // for the child that asks a driver
   std::string pciDevices = "/sys/bus/pci/devices";  // where the kernel lists what is plugged in
-  std::string kfdNodes = "/sys/class/kfd/kfd/topology/nodes";  // and its nodes of AMD's driver
+  std::string kfdNodes;                             // and of AMD's driver; empty: the usual place
   HealthTimes health;
 };
 

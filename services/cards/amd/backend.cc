@@ -18,7 +18,8 @@ std::string left(const AmdDevice& device, const char* why) {
 // Kernels run on the card, where no thread of the tenant can be frozen.
 Result<CardsFound> amdCards(const CardsOptions& options) {
   CardsFound found;
-  for (const AmdDevice& device : amdDevices(options.kfdNodes)) {
+  for (const AmdDevice& device :
+       amdDevices(options.kfdNodes.empty() ? kKfdNodes : options.kfdNodes)) {
     if (device.uuid.empty()) {
       found.leftAlone.push_back(left(device,
                                      "has no unique id, by which a program would be given "

@@ -97,6 +97,7 @@ std::vector<AmdDevice> amdDevices(const std::string& nodes) {
     device.name = gfxName(valueOf(values, "gfx_target_version"));
     device.mem = Bytes(ownMemory(node));
     device.bus = busOf(values);
+    device.renderMinor = static_cast<unsigned>(valueOf(values, "drm_render_minor"));
     device.index = static_cast<std::uint32_t>(devices.size());
     devices.push_back(std::move(device));
   }

@@ -11,12 +11,15 @@
 
 namespace qgpu {
 
+inline constexpr const char* kKfdNodes = "/sys/class/kfd/kfd/topology/nodes";
+
 struct AmdDevice {
-  std::string uuid;         // as ROCm's runtime names it, "GPU-" and 16 digits; empty: it has none
-  std::string name;         // "gfx90a": what it is built for
-  Bytes mem{0};             // of its own
-  std::string bus;          // "0000:83:00.0"
-  std::uint32_t index = 0;  // among the cards, in the order of nodes, as ROCm's runtime counts
+  std::string uuid;          // as ROCm's runtime names it, "GPU-" and 16 digits; empty: it has none
+  std::string name;          // "gfx90a": what it is built for
+  Bytes mem{0};              // of its own
+  std::string bus;           // "0000:83:00.0"
+  std::uint32_t index = 0;   // among the cards, in the order of nodes, as ROCm's runtime counts
+  unsigned renderMinor = 0;  // N of /dev/dri/renderDN; 0: it has none
 };
 
 // Of the folder of nodes, in their order; empty where there are none, or no such driver.

@@ -11,7 +11,8 @@
 #include "services/api/commands/schema_names.h"
 #include "services/base/json.h"
 #include "services/base/kj_time.h"
-#include "services/kubernetes/device_plugin/nvidia_nodes.h"
+#include "services/cards/amd/topology.h"
+#include "services/kubernetes/device_plugin/nodes/nvidia_nodes.h"
 #include "services/kubernetes/pods/assigned_annotation.h"
 
 namespace qgpu {
@@ -67,12 +68,14 @@ PodRef refOf(const PodPlan& pod) {
   return {pod.nameSpace, pod.name, pod.uid};
 }
 
-// By card; of NVIDIA's alone, whose driver says where each is. They stay where they are while a
-// manager runs.
+// By card, where its driver says where it is. They stay there while a manager runs.
 std::map<std::string, PciPlace> placesOfCards() {
   std::map<std::string, PciPlace> places;
   for (const NvidiaCardFile& card : nvidiaCardFiles("")) {
     places.emplace(card.uuid, pciPlaceOf("/sys", card.pciBus));
+  }
+  for (const AmdDevice& card : amdDevices(kKfdNodes)) {
+    places.emplace(card.uuid, pciPlaceOf("/sys", card.bus));
   }
   return places;
 }

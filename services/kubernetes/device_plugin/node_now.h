@@ -11,7 +11,7 @@ namespace qgpu {
 
 struct NodeNow {
   std::vector<PluginCard> cards;
-  std::string backend;  // of its cards: "nvidia", "opencl", "sim"
+  std::string backend;  // of its cards: "nvidia", "amd", "opencl", "sim"
   bool mixed = false;
   bool claims = false;  // its cards are given by claims, and not as devices
   std::map<std::string, std::string> environment;  // of every tenant

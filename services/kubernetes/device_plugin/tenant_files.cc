@@ -9,8 +9,9 @@
 #include "runtime/whole_file.h"
 #include "services/api/commands/tenant_environment.h"
 #include "services/kubernetes/device_plugin/cdi_spec.h"
-#include "services/kubernetes/device_plugin/device_folder.h"
-#include "services/kubernetes/device_plugin/nvidia_nodes.h"
+#include "services/kubernetes/device_plugin/nodes/card_nodes.h"
+#include "services/kubernetes/device_plugin/nodes/device_folder.h"
+#include "services/kubernetes/device_plugin/nodes/nvidia_nodes.h"
 #include "services/kubernetes/device_plugin/placeholders.h"
 #include "services/wire/places.h"
 
@@ -98,7 +99,9 @@ Result<ContainerSetup> TenantFiles::setup(Resource resource, const std::string& 
   ContainerSetup setup;
   addTenant(setup, node);
   setup.mounts.push_back({std::string(kTenantTask) + "/" + resourceWord(resource), placeholder});
-  ContainerSetup common = shared(node);
+  Result<ContainerSetup> given = shared(node);
+  if (!given) return given.error();
+  ContainerSetup& common = *given;
   const std::string folder = placeholder + kNodes;
   std::error_code error;
   if (common.deviceNodes.empty()) {
@@ -128,18 +131,19 @@ Status TenantFiles::openFolder(const std::string& folder, const NodeNow& node) c
     return fail(ErrorCode::Unsupported,
                 node.runtime + " takes no folders of device nodes; containerd 1.5 and later does");
   }
-  if (auto known = nvidiaNodes(config_.hostPrefix, idsOf(node.cards)); !known) return known.error();
-  const auto nodes = nvidiaNodes(config_.hostPrefix, {});
+  const auto known = cardNodes(node.backend, config_.hostPrefix, idsOf(node.cards));
+  if (!known) return known.error();
+  const auto nodes = cardNodes(node.backend, config_.hostPrefix, {});
   return nodes ? fillDeviceFolder(folder, config_.hostPrefix, *nodes) : Status(nodes.error());
 }
 
 Status TenantFiles::giveCards(const std::string& placeholder, const std::string& backend,
                               const std::vector<std::string>& cards) const {
-  if (backend != "nvidia") return ok();
+  if (!needsNodes(backend)) return ok();
   const std::string folder = placeholder + kNodes;
   std::error_code error;
   const bool promised = fs::exists(folder, error);
-  const auto nodes = nvidiaNodes(config_.hostPrefix, cards);
+  const auto nodes = cardNodes(backend, config_.hostPrefix, cards);
   const Status filled =
       nodes ? fillDeviceFolder(folder, config_.hostPrefix, *nodes) : Status(nodes.error());
   if (filled || promised) return filled;
@@ -165,8 +169,12 @@ void TenantFiles::addLibrary(ContainerSetup& setup) const {
 Result<ContainerSetup> TenantFiles::adminSetup(const NodeNow& node,
                                                const std::vector<std::string>& cards) const {
   ContainerSetup setup;
-  if (node.backend != "nvidia") return setup;
-  if (const auto nodes = nvidiaNodes(config_.hostPrefix, cards); !nodes) return nodes.error();
+  auto nodes = cardNodes(node.backend, config_.hostPrefix, cards);
+  if (!nodes) return nodes.error();
+  if (node.backend != "nvidia") {
+    setup.deviceNodes = std::move(*nodes);
+    return setup;
+  }
   std::vector<PluginCard> own;
   for (const std::string& card : cards) own.push_back({card, Bytes(0), true});
   addNvidia(setup, own);
@@ -184,10 +192,16 @@ Result<ContainerSetup> TenantFiles::claimSetup(const std::string& folder, const 
 }
 
 // What is the same for every container on the node's cards.
-ContainerSetup TenantFiles::shared(const NodeNow& node) const {
+Result<ContainerSetup> TenantFiles::shared(const NodeNow& node) const {
   ContainerSetup setup;
   addLibrary(setup);
-  if (node.backend == "nvidia") addNvidia(setup, node.cards);
+  if (node.backend == "nvidia") {
+    addNvidia(setup, node.cards);
+    return setup;
+  }
+  auto nodes = cardNodes(node.backend, config_.hostPrefix, idsOf(node.cards));
+  if (!nodes) return nodes.error();
+  setup.deviceNodes = std::move(*nodes);
   return setup;
 }
 

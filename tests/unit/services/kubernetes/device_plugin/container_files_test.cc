@@ -1,5 +1,5 @@
-// What Allocate's answers are made of: the nodes of NVIDIA's cards, and the same as a CDI spec,
-// held against the rules of the published schema (0.6.0).
+// What Allocate's answers are made of: the nodes of NVIDIA's and AMD's cards, and the same as a CDI
+// spec, held against the rules of the published schema (0.6.0).
 
 #include <algorithm>
 #include <filesystem>
@@ -19,8 +19,9 @@
 #include <unistd.h>
 
 #include "services/kubernetes/device_plugin/cdi_spec.h"
-#include "services/kubernetes/device_plugin/device_folder.h"
-#include "services/kubernetes/device_plugin/nvidia_nodes.h"
+#include "services/kubernetes/device_plugin/nodes/card_nodes.h"
+#include "services/kubernetes/device_plugin/nodes/device_folder.h"
+#include "services/kubernetes/device_plugin/nodes/nvidia_nodes.h"
 #include "tests/testing/temp_folder.h"
 
 namespace qgpu::container_files_test {
@@ -85,6 +86,47 @@ TEST_F(HostRoot, ACardWithoutAMinorIsNamedAndAllNodesAreThereToGive) {
   EXPECT_EQ(allNvidiaNodes(root), (Names{"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl"}));
 }
 
+// AMD's: two of the kernel's nodes are cards, one is a CPU.
+struct AmdRoot : HostRoot {
+  AmdRoot() {
+    kernelsNode("0", "0", "cpu_cores_count 64");
+    kernelsNode("1", "51114", "unique_id 1\ndrm_render_minor 128");
+    kernelsNode("2", "51115", "unique_id 2\ndrm_render_minor 137");
+    kernelsNode("3", "51116", "unique_id 3\ndrm_render_minor 0");
+  }
+  void kernelsNode(const std::string& number, const std::string& gpu, const std::string& facts) {
+    const std::string at = "sys/class/kfd/kfd/topology/nodes/" + number;
+    made.write(at + "/gpu_id", gpu + "\n");
+    made.write(at + "/properties", facts + "\n");
+  }
+};
+
+TEST_F(AmdRoot, NodesAreThoseOfTheCardsAndTheOneThatAllShare) {
+  EXPECT_EQ(*cardNodes("amd", root, {}), Names{"/dev/kfd"});
+  EXPECT_EQ(*cardNodes("amd", root, {"GPU-0000000000000002"}),
+            (Names{"/dev/dri/renderD137", "/dev/kfd"}));
+  EXPECT_EQ(*cardNodes("amd", root, {"GPU-0000000000000002", "GPU-0000000000000001"}),
+            (Names{"/dev/dri/renderD128", "/dev/dri/renderD137", "/dev/kfd"}));
+}
+
+TEST_F(AmdRoot, ACardThatTheKernelDoesNotKnowOrThatHasNoNodeIsNamed) {
+  for (const char* id : {"GPU-0000000000000003", "GPU-0000000000000004"}) {
+    const auto nodes = cardNodes("amd", root, {id});
+    ASSERT_FALSE(nodes.ok());
+    EXPECT_EQ(nodes.error().code, ErrorCode::NotFound);
+    EXPECT_NE(nodes.error().message.find(id), std::string::npos) << nodes.error().message;
+  }
+}
+
+TEST(CardNodes, OtherKindsOfCardsHaveNone) {
+  EXPECT_TRUE(needsNodes("amd"));
+  EXPECT_TRUE(needsNodes("nvidia"));
+  for (const char* backend : {"opencl", "sim", ""}) {
+    EXPECT_FALSE(needsNodes(backend)) << backend;
+    EXPECT_EQ(*cardNodes(backend, "", {"0"}), Names{}) << backend;
+  }
+}
+
 // --- the folder of a container's nodes ---
 
 // What `work` says without that capability, on a thread of its own.
@@ -146,6 +188,17 @@ TEST_F(DeviceFolder, WhatAnEarlierContainerHadThereGoes) {
   EXPECT_EQ(names(), Names{"nvidia1"});
   ASSERT_TRUE(fillDeviceFolder(folder, root, {}).ok());
   EXPECT_EQ(names(), Names{});
+}
+
+TEST_F(DeviceFolder, ANodeInAFolderOfDevIsInOneThereAndGoesWithIt) {
+  fs::create_directory(root + "/dev/dri");
+  ASSERT_TRUE(make("dri/renderD128", 7, 0660));
+  ASSERT_TRUE(fillDeviceFolder(folder, root, {"/dev/dri/renderD128", "/dev/nvidia0"}).ok());
+  EXPECT_EQ(names(), (Names{"dri", "nvidia0"}));
+  EXPECT_EQ(stateOf(folder + "/dri").st_mode, S_IFDIR | 0755u);
+  EXPECT_EQ(stateOf(folder + "/dri/renderD128").st_rdev, ::makedev(195, 7));
+  ASSERT_TRUE(fillDeviceFolder(folder, root, {"/dev/nvidia0"}).ok());
+  EXPECT_EQ(names(), Names{"nvidia0"});
 }
 
 TEST_F(DeviceFolder, WhatIsNoDeviceIsRefusedByItsName) {

@@ -21,9 +21,10 @@ namespace qgpu {
 // where each gets those of its own.
 inline constexpr const char* kWideNote = "/kubelet/all-nodes";
 
-// `folder`, made where it is missing, holds copies of exactly these nodes from now on. `nodes`:
-// paths "/dev/...", below `hostRoot`. NotFound: one of them is no character device; Unavailable: it
-// can't be copied, as without CAP_MKNOD. What was made until then stays.
+// `folder`, made where it is missing, holds copies of exactly these nodes from now on, a folder of
+// /dev as a folder of its own. `nodes`: paths "/dev/NAME" or "/dev/FOLDER/NAME", below `hostRoot`.
+// NotFound: one of them is no character device; Unavailable: it can't be copied, as without
+// CAP_MKNOD. What was made until then stays.
 Status fillDeviceFolder(const std::string& folder, const std::string& hostRoot,
                         const std::vector<std::string>& nodes);
 

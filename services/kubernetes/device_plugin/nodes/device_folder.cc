@@ -1,4 +1,4 @@
-#include "services/kubernetes/device_plugin/device_folder.h"
+#include "services/kubernetes/device_plugin/nodes/device_folder.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -13,6 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kDev = "/dev";
 constexpr mode_t kFolder = 0755;
 constexpr mode_t kPermissions = 07777;
 constexpr std::string_view kContainerd = "containerd://";
@@ -57,11 +58,16 @@ Status fillDeviceFolder(const std::string& folder, const std::string& hostRoot,
   if (::chmod(folder.c_str(), kFolder) != 0) return failed(folder);
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (::unlink(entry.path().c_str()) != 0) return failed(entry.path());
+    if (fs::remove_all(entry.path(), error) == static_cast<std::uintmax_t>(-1)) {
+      return fail(ErrorCode::Unavailable, entry.path().string() + ": " + error.message());
+    }
   }
   for (const std::string& node : nodes) {
-    const std::string name = node.substr(node.rfind('/') + 1);
-    if (Status copied = copyNode(hostRoot + node, folder + "/" + name); !copied) return copied;
+    const std::string to = folder + node.substr(std::string_view(kDev).size());
+    const std::string inner = to.substr(0, to.rfind('/'));
+    if (::mkdir(inner.c_str(), kFolder) != 0 && errno != EEXIST) return failed(inner);
+    if (::chmod(inner.c_str(), kFolder) != 0) return failed(inner);
+    if (Status copied = copyNode(hostRoot + node, to); !copied) return copied;
   }
   return ok();
 }

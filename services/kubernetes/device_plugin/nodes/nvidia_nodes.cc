@@ -1,4 +1,4 @@
-#include "services/kubernetes/device_plugin/nvidia_nodes.h"
+#include "services/kubernetes/device_plugin/nodes/nvidia_nodes.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,0 +1,24 @@
+#pragma once
+// The device nodes through which a container's driver reaches its cards, by the kind of cards: a
+// backend's name, as cards have it (services/cards/backend.h). NVIDIA's are in nvidia_nodes.h.
+// AMD's are /dev/kfd, which all cards share, and each card's /dev/dri/renderDN: the driver asks the
+// cgroup of devices whether a program may open the latter before it gives it the card. Other kinds
+// need none: OpenCL on the CPU, imagined cards.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/result.h"
+
+namespace qgpu {
+
+bool needsNodes(std::string_view backend);
+
+// Paths "/dev/...", sorted: those that all cards of this kind share, and those of the cards with
+// these ids. `hostRoot` (may be empty) is where the host's root lies for us. NotFound: the driver
+// does not say which are a card's. Empty where such cards need none.
+Result<std::vector<std::string>> cardNodes(std::string_view backend, const std::string& hostRoot,
+                                           const std::vector<std::string>& ids);
+
+}  // namespace qgpu
