@@ -31,13 +31,14 @@ struct CheckContext {
   int count(int whole, int few) const { return quick ? few : whole; }
 };
 
-void checkQuota(CheckContext& context);    // each way of taking memory, against the quota
-void checkShared(CheckContext& context);   // memory that outlives the process that allocated it
-void checkTorch(CheckContext& context);    // PyTorch unmodified, where there is one
-void checkHook(CheckContext& context);     // what a launch costs more
-void checkAlone(CheckContext& context);    // one offline program, of its bare rate
-void checkShares(CheckContext& context);   // fixed shares, and one of four processes
-void checkLatency(CheckContext& context);  // online behind offline's long kernels
+void checkQuota(CheckContext& context);      // each way of taking memory, against the quota
+void checkShared(CheckContext& context);     // memory that outlives the process that allocated it
+void checkTorch(CheckContext& context);      // PyTorch unmodified, where there is one
+void checkInference(CheckContext& context);  // PyTorch serves, beside PyTorch that trains
+void checkHook(CheckContext& context);       // what a launch costs more
+void checkAlone(CheckContext& context);      // one offline program, of its bare rate
+void checkShares(CheckContext& context);     // fixed shares, and one of four processes
+void checkLatency(CheckContext& context);    // online behind offline's long kernels
 void checkTimeslices(
     CheckContext& context);  // the card's own turns, beneath a gate that holds nobody
 void checkSuspendMethods(

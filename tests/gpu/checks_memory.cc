@@ -5,6 +5,7 @@
 #include "tests/crash/violation.h"
 #include "tests/gpu/checks.h"
 #include "tests/gpu/pairs.h"
+#include "tests/gpu/torch/torch_program.h"
 
 namespace qgpu::gpu {
 namespace {
@@ -86,17 +87,6 @@ void checkKind(CheckContext& context, Scene& scene, const std::string& kind, std
   context.record.add(std::move(finding));
 }
 
-// Runs the PyTorch program; null with `why` set where there is no PyTorch that sees the card.
-Json torch(Child& child, std::string& why) {
-  constexpr int kNone = 77, kNoPython = 127;
-  const std::optional<int> status = child.wait(std::chrono::seconds(180));
-  if (status == kNone || status == kNoPython) {
-    why = status == kNone ? child.output() : "there is no python3";
-    return nullptr;
-  }
-  return resultOf(child, "PyTorch");
-}
-
 }  // namespace
 
 void checkQuota(CheckContext& context) {
@@ -144,7 +134,7 @@ void checkTorch(CheckContext& context) {
   Scene scene(context.card, {});
   std::string why;
   auto alone = scene.bare(script);
-  const Json bare = torch(*alone, why);
+  const Json bare = torchResult(*alone, why);
   if (bare.is_null()) {
     context.record.add({"PyTorch unmodified", "", Json::object(), Verdict::kSkipped, why});
     return;

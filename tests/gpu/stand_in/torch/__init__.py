@@ -1,20 +1,53 @@
-"""As much of PyTorch as tests/gpu/torch_work.py needs, on the stand-in driver: its calls by way of
-ctypes, its counting kernel for every operation. What a product is is how often kernels ran for
-it."""
+"""As much of PyTorch as the programs of tests/gpu need, on the stand-in driver: its calls by way of
+ctypes, its counting kernel for every operation, which gives back its first operand. What a number
+is is how often kernels ran for it. A graph is a list of launches."""
 
+import contextlib
 import ctypes
 
 __version__ = "of the stand-in"
-float32, uint8 = 4, 1  # bytes of each
+float32, int64, uint8 = 4, 8, 1  # bytes of each
 
 _driver = ctypes.CDLL("libcuda.so.1")
 _OUT_OF_MEMORY = 2
 _PRODUCT_KERNELS = 8
 
 
+_captured = None  # the graph that launches go into
+
+
+class _Graph:
+    def __init__(self):
+        self.launches = []
+
+    def replay(self):
+        for tensor in self.launches:
+            tensor.count()
+
+
+class _Stream:
+    def wait_stream(self, _):
+        pass
+
+
 class _Cuda:
+    CUDAGraph, Stream = _Graph, _Stream
+
     class OutOfMemoryError(RuntimeError):
         pass
+
+    @contextlib.contextmanager
+    def graph(self, graph):
+        global _captured
+        _captured = graph
+        yield
+        _captured = None
+
+    def stream(self, _):
+        return contextlib.nullcontext()
+
+    def current_stream(self):
+        return _Stream()
 
     def is_available(self):
         return True
@@ -57,6 +90,8 @@ _taken = 0
 
 
 class _Tensor:
+    shape = (1, 1)
+
     def __init__(self, size):
         global _taken
         self.at = ctypes.c_uint64()
@@ -65,9 +100,33 @@ class _Tensor:
         _call("cuMemsetD8_v2", self.at, ctypes.c_ubyte(0), ctypes.c_size_t(8))
         self.arguments = (ctypes.c_void_p * 1)(ctypes.addressof(self.at))
 
-    def add_(self, _):
-        _call("cuLaunchKernel", _kernel, 1, 1, 1, 1, 1, 1, 0, None, self.arguments, None)
+    def count(self):
+        if _captured:
+            _captured.launches.append(self)
+        else:
+            _call("cuLaunchKernel", _kernel, 1, 1, 1, 1, 1, 1, 0, None, self.arguments, None)
         return self
+
+    def add_(self, _):
+        return self.count()
+
+    def __getattr__(self, name):
+        return lambda *_, **__: self.count()
+
+    def __add__(self, _):
+        return self.count()
+
+    def __mul__(self, _):
+        return self.count()
+
+    def __le__(self, _):
+        return self.count()
+
+    def __getitem__(self, _):
+        return self
+
+    def unbind(self):
+        return self, self, self
 
     def fill_(self, _):
         return self
@@ -101,8 +160,28 @@ def use_deterministic_algorithms(_, warn_only):
     pass
 
 
-def randint(_low, _high, shape, dtype):
+def randint(_low, _high, shape, dtype=int64, device=None):
     return _Tensor(shape[0] * shape[1] * dtype)
+
+
+def randn(*_, device):
+    return _Tensor(8)
+
+
+def zeros(_, device, dtype=float32):
+    return _Tensor(8)
+
+
+def arange(_, device):
+    return _Tensor(8)
+
+
+def stack(tensors):
+    return tensors[0].count()
+
+
+def no_grad():
+    return contextlib.nullcontext()
 
 
 def ones(count, device):
