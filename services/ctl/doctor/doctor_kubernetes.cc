@@ -8,6 +8,7 @@
 #include "services/ctl/doctor/doctor.h"
 #include "services/ctl/doctor/doctor_look.h"
 #include "services/kubernetes/device_plugin/nodes/device_folder.h"
+#include "services/kubernetes/pods/kube_names.h"
 #include "services/kubernetes/pods/pod_rules.h"
 
 namespace qgpu::ctl {
@@ -57,12 +58,15 @@ void checkSecondPlugin(DoctorContext& context) {
     const std::string socket = std::string(kPlugins) + "/" + name;
     if (socketState(context.path(socket)) == SocketState::Alive) by = socket;
   }
-  const std::size_t devices = registered(context, "nvidia.com/gpu").value_or(0);
-  if (devices > 0) by = "kubelet knows " + std::to_string(devices) + " nvidia.com/gpu";
+  for (const std::string_view name : kWholeCards) {
+    const std::size_t devices = registered(context, std::string(name)).value_or(0);
+    if (devices > 0) by = "kubelet knows " + std::to_string(devices) + " " + std::string(name);
+  }
   if (by.empty()) return;
-  context.finding("second-plugin", "another device plugin gives out this node's cards: " + by,
-                  "keep NVIDIA's device plugin off nodes with the label qgpu-device-enable; qgpu "
-                  "refuses a node that serves both");
+  context.finding(
+      "second-plugin", "another device plugin gives out this node's cards: " + by,
+      "keep device plugins of NVIDIA and AMD off nodes with the label qgpu-device-enable; qgpu "
+      "refuses a node that serves both");
 }
 
 void checkOwnPlugin(DoctorContext& context) {

@@ -19,12 +19,12 @@ namespace qgpu {
 namespace {
 
 constexpr std::size_t kHoldingsMax = PodBook::kPodsMax;
-constexpr const char* kWholeCards =
-    "this node also serves nvidia.com/gpu: cards that are given whole can't be divided; take that "
-    "device plugin away";
+constexpr const char* kGivenWhole =
+    "this node also serves nvidia.com/gpu or amd.com/gpu: cards that are given whole can't be "
+    "divided; take that device plugin away";
 constexpr const char* kOtherDriver =
-    "driver gpu.nvidia.com gives this node's cards too, by ResourceSlices of its own: a card is "
-    "whole or shared, never both; take that driver away from this node";
+    "driver gpu.nvidia.com or gpu.amd.com gives this node's cards too, by ResourceSlices of its "
+    "own: a card is whole or shared, never both; take that driver away from this node";
 constexpr Nanos kOthersEvery = seconds(10);
 constexpr const char* kDecision = "what was decided for it";
 constexpr const char* kByClaims = "its cards are given by claims: label qgpu.io/claims=enable";
@@ -181,7 +181,7 @@ void NodeAgent::readLabels(const KubeNode& node) {
 }
 
 const char* NodeAgent::refused(const KubeNode& node) const {
-  return node.wholeCards ? kWholeCards : others_.give() ? kOtherDriver : nullptr;
+  return !node.wholeCards.empty() ? kGivenWhole : others_.give() ? kOtherDriver : nullptr;
 }
 
 // As devices: claims are served apart.
@@ -195,7 +195,7 @@ void NodeAgent::closeOrServe(const KubeNode& node) {
                                              : "";
   if (closed == handler_.closed()) return;
   log_.info("kubelet-served", {{"served", closed.empty()}, {"why", closed}});
-  const bool refusedBefore = handler_.closed() == kWholeCards || handler_.closed() == kOtherDriver;
+  const bool refusedBefore = handler_.closed() == kGivenWhole || handler_.closed() == kOtherDriver;
   if (why != nullptr) tellNode(EventReason::NodeRefused, {closed});
   if (closed.empty() && refusedBefore) tellNode(EventReason::NodeServed, {});
   handler_.close(closed);

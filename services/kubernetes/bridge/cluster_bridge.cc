@@ -92,9 +92,10 @@ kj::Promise<void> ClusterBridge::recall(std::uint64_t after) {
 // --- nodes ---
 
 std::string ClusterBridge::whyNot(const KubeNode& node, const Result<CardsAnnotation>& cards) {
-  if (node.wholeCards) {
-    return "it serves nvidia.com/gpu too: a card is whole or shared, never both; remove the other "
-           "device plugin from this node";
+  if (!node.wholeCards.empty()) {
+    return "it serves " + node.wholeCards +
+           " too: a card is whole or shared, never both; remove the other device plugin from this "
+           "node";
   }
   if (node.cards.empty()) return "its manager has not told its cards yet";
   if (!cards) return cards.error().message;

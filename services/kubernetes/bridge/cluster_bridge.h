@@ -4,7 +4,7 @@
 // it learns from the API server alone:
 //
 //   node   with label qgpu-device-enable=enable and the annotation qgpu.io/cards, and without
-//          nvidia.com/gpu of its own: a member; Ready: it beats
+//          nvidia.com/gpu or amd.com/gpu: a member; Ready: it beats
 //   pod    bound to it, with the annotation qgpu.io/assigned: its containers are tasks that the
 //          node holds, until the pod is gone, over, or the container has ended for good. A pod
 //          that is being deleted keeps its card.

@@ -1,5 +1,7 @@
 #include "services/kubernetes/claims/other_drivers.h"
 
+#include <algorithm>
+#include <iterator>
 #include <simdjson.h>
 
 #include "services/kubernetes/claims/resource_slice.h"
@@ -16,7 +18,9 @@ bool listsWholeCards(std::string_view json) {
   if (!items || items->get(slices) != simdjson::SUCCESS) return false;
   for (const simdjson::dom::element slice : slices) {
     const auto spec = member(slice, "spec");
-    if (!spec || textAt(*spec, "driver") != kWholeCardsDriver) continue;
+    if (!spec) continue;
+    const auto driver = textAt(*spec, "driver");
+    if (std::ranges::find(kWholeCardsDrivers, driver) == std::end(kWholeCardsDrivers)) continue;
     const auto devices = member(*spec, "devices");
     simdjson::dom::array list;
     if (devices && devices->get(list) == simdjson::SUCCESS && list.size() != 0) return true;

@@ -1,7 +1,7 @@
 #pragma once
 // Whether a driver of others gives this node's cards too, by ResourceSlices of its own: NVIDIA's
-// gives whole cards, and kube-scheduler, which counts each driver's devices apart, would give one
-// twice.
+// and AMD's give whole cards, and kube-scheduler, which counts each driver's devices apart, would
+// give one twice.
 
 #include <kj/async.h>
 #include <string>
@@ -12,9 +12,9 @@
 
 namespace qgpu {
 
-inline constexpr std::string_view kWholeCardsDriver = "gpu.nvidia.com";
+inline constexpr std::string_view kWholeCardsDrivers[] = {"gpu.nvidia.com", "gpu.amd.com"};
 
-// Whether a list of ResourceSlices has devices of that driver.
+// Whether a list of ResourceSlices has devices of such a driver.
 bool listsWholeCards(std::string_view json);
 
 class OtherDrivers {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sys/stat.h>
 
 #include "runtime/text_hash.h"
@@ -99,9 +100,7 @@ Result<ContainerSetup> TenantFiles::setup(Resource resource, const std::string& 
   ContainerSetup setup;
   addTenant(setup, node);
   setup.mounts.push_back({std::string(kTenantTask) + "/" + resourceWord(resource), placeholder});
-  Result<ContainerSetup> given = shared(node);
-  if (!given) return given.error();
-  ContainerSetup& common = *given;
+  ContainerSetup common = shared(node);
   const std::string folder = placeholder + kNodes;
   std::error_code error;
   if (common.deviceNodes.empty()) {
@@ -131,8 +130,11 @@ Status TenantFiles::openFolder(const std::string& folder, const NodeNow& node) c
     return fail(ErrorCode::Unsupported,
                 node.runtime + " takes no folders of device nodes; containerd 1.5 and later does");
   }
-  const auto known = cardNodes(node.backend, config_.hostPrefix, idsOf(node.cards));
-  if (!known) return known.error();
+  // Of a card of AMD's alone its own containers must know (giveCards).
+  if (node.backend == "nvidia") {
+    const auto known = cardNodes(node.backend, config_.hostPrefix, idsOf(node.cards));
+    if (!known) return known.error();
+  }
   const auto nodes = cardNodes(node.backend, config_.hostPrefix, {});
   return nodes ? fillDeviceFolder(folder, config_.hostPrefix, *nodes) : Status(nodes.error());
 }
@@ -192,16 +194,19 @@ Result<ContainerSetup> TenantFiles::claimSetup(const std::string& folder, const 
 }
 
 // What is the same for every container on the node's cards.
-Result<ContainerSetup> TenantFiles::shared(const NodeNow& node) const {
+ContainerSetup TenantFiles::shared(const NodeNow& node) const {
   ContainerSetup setup;
   addLibrary(setup);
   if (node.backend == "nvidia") {
     addNvidia(setup, node.cards);
     return setup;
   }
-  auto nodes = cardNodes(node.backend, config_.hostPrefix, idsOf(node.cards));
-  if (!nodes) return nodes.error();
-  setup.deviceNodes = std::move(*nodes);
+  std::set<std::string> nodes;
+  for (const std::string& card : idsOf(node.cards)) {
+    const auto its = cardNodes(node.backend, config_.hostPrefix, {card});
+    if (its) nodes.insert(its->begin(), its->end());
+  }
+  setup.deviceNodes.assign(nodes.begin(), nodes.end());
   return setup;
 }
 

@@ -39,8 +39,7 @@ class TenantFiles {
 
   // For a container on this node, whose placeholder of `resource` is at `placeholder`. Every
   // resource of one container says the same under the same name, since kubelet takes the first that
-  // it hears. Unavailable: the CDI spec can't be written. NotFound: AMD's driver does not say which
-  // nodes are a card's.
+  // it hears. Unavailable: the CDI spec can't be written.
   Result<ContainerSetup> setup(Resource resource, const std::string& placeholder,
                                const NodeNow& node) const;
   // For a container with a claim: all that it gets, its own cards' nodes alone. `folder` holds its
@@ -64,7 +63,7 @@ class TenantFiles {
  private:
   std::string onHost(const std::string& path) const;
   std::string preload() const { return config_.filesDir + "/ld.so.preload"; }
-  Result<ContainerSetup> shared(const NodeNow& node) const;
+  ContainerSetup shared(const NodeNow& node) const;
   Status openFolder(const std::string& folder, const NodeNow& node) const;
   std::vector<ContainerSetup::Mount> driver() const;
   void addNvidia(ContainerSetup& setup, const std::vector<PluginCard>& cards) const;

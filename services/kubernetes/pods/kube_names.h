@@ -5,10 +5,19 @@
 //
 // Manifests and scripts of others use these names: they stay.
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 
 namespace qgpu {
+
+// What device plugins of NVIDIA and of AMD give whole cards by. A card is whole or shared, never
+// both.
+inline constexpr std::string_view kWholeCards[] = {"nvidia.com/gpu", "amd.com/gpu"};
+constexpr bool isWholeCards(std::string_view resource) {
+  return std::ranges::find(kWholeCards, resource) != std::end(kWholeCards);
+}
 
 enum class KubeNameKind : std::uint8_t { Resource, Annotation, Label, Taint };
 

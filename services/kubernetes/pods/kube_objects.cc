@@ -4,6 +4,7 @@
 #include <simdjson.h>
 
 #include "services/kubernetes/pods/cards_annotation.h"
+#include "services/kubernetes/pods/kube_names.h"
 
 namespace qgpu {
 namespace {
@@ -12,7 +13,6 @@ namespace od = simdjson::ondemand;
 
 constexpr const char* kClaimsLabel = "qgpu.io/claims";
 constexpr const char* kMixedLabel = "mixed-qgpu-enable";
-constexpr const char* kWholeCards = "nvidia.com/gpu";
 
 // The text of a value, or nothing where it is null or of another kind.
 std::string textOf(od::value value) {
@@ -81,7 +81,7 @@ void readNodeStatus(od::value value, KubeNode& to) {
   eachField(value, [&](std::string_view key, od::value field) {
     if (key == "allocatable") {
       eachField(field, [&](std::string_view name, od::value count) {
-        if (name == kWholeCards) to.wholeCards = textOf(count) != "0";
+        if (isWholeCards(name) && textOf(count) != "0") to.wholeCards = std::string(name);
       });
     }
     if (key == "nodeInfo") {

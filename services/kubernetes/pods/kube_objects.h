@@ -31,8 +31,8 @@ struct KubeNode {
   std::string policy;     // label PREFIX/qgpu-schedule-policy, as it is
   bool ready = false;
   bool unschedulable = false;
-  bool wholeCards = false;  // it also serves nvidia.com/gpu
-  std::string runtime;      // of containers, "containerd://1.7.2"; empty: kubelet has not told
+  std::string wholeCards;  // a resource of others that gives its cards whole; empty: none
+  std::string runtime;     // of containers, "containerd://1.7.2"; empty: kubelet has not told
   bool operator==(const KubeNode&) const = default;
 };
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "services/kubernetes/pods/json_keys.h"
+#include "services/kubernetes/pods/kube_names.h"
 #include "services/kubernetes/pods/pod_document.h"
 #include "services/kubernetes/pods/quantity.h"
 
@@ -25,7 +26,6 @@ constexpr std::size_t kTextMax = 253;
 constexpr std::size_t kBrokenRulesMax = 32;
 constexpr std::size_t kModelNameMax = 64;  // as of any task
 constexpr std::size_t kGroupNameMax = 63;  // as of a label's value
-constexpr const char* kNvidia = "nvidia.com/gpu";
 
 Error invalid(std::string text) {
   return fail(ErrorCode::InvalidArgument, std::move(text));
@@ -40,8 +40,8 @@ struct Amounts {
   std::optional<std::int64_t> memory;
   std::optional<std::int64_t> core;
   std::optional<std::int64_t> greedy;
-  bool nvidia = false;
-  bool ours = false;  // any of them is written
+  std::string_view wholeCards;  // a resource of others that it asks for; of kWholeCards
+  bool ours = false;            // any of them is written
 
   bool operator==(const Amounts& other) const {
     return memory == other.memory && core == other.core && greedy == other.greedy;
@@ -76,7 +76,9 @@ class ContainerReader {
     }
     if (Status done = checkBoth(asked); !done) return done.error();
     const Amounts& limits = asked.limits;
-    nvidia_ = nvidia_ || limits.nvidia || asked.requests.nvidia;
+    for (const std::string_view name : {limits.wholeCards, asked.requests.wholeCards}) {
+      if (!name.empty()) wholeCards_ = name;
+    }
     ours_ = ours_ || limits.ours || asked.requests.ours;
     if (!limits.any()) return std::optional<ContainerDemand>();
     if (demand.name.empty()) return invalid("a container that asks for qgpu has no name");
@@ -90,7 +92,7 @@ class ContainerReader {
     return std::optional(std::move(demand));
   }
 
-  bool sawNvidia() const { return nvidia_; }
+  std::string_view wholeCards() const { return wholeCards_; }
   bool sawOurs() const { return ours_; }
 
   // Kubelet tells nobody whose devices an init container has, unless a main one uses them again.
@@ -125,7 +127,10 @@ class ContainerReader {
     if (!list || list->is_null()) return ok();
     if (list->get(entries) != simdjson::SUCCESS) return refuse(std::string(part) + " is no map");
     for (const auto entry : entries) {
-      if (entry.key == kNvidia) out.nvidia = true;
+      if (const auto name = std::ranges::find(kWholeCards, entry.key);
+          name != std::end(kWholeCards)) {
+        out.wholeCards = *name;
+      }
       if (!entry.key.starts_with(rules_.prefix + "/qgpu-")) continue;
       out.ours = true;
       const std::string_view suffix = entry.key.substr(rules_.prefix.size() + 1);
@@ -258,7 +263,7 @@ class ContainerReader {
   const PodRules& rules_;
   const TaskClass taskClass_;
   std::string where_;
-  bool nvidia_ = false;
+  std::string_view wholeCards_;
   bool ours_ = false;
   std::set<std::string_view> byMains_;                        // resources
   std::vector<std::pair<std::string, const char*>> byInits_;  // who asks for which
@@ -476,11 +481,9 @@ void readContainers(const element& spec, const PodRules& rules, PodDemands& pod,
   pod.namesOurs = reader.sawOurs();
   // What follows is said of containers that were all understood.
   if (broken.any()) return;
-  if (reader.sawNvidia() && !pod.containers.empty()) {
-    broken.add(std::string("the pod asks for ") + kNvidia +
-               " and for qgpu: a qgpu node "
-               "serves no " +
-               kNvidia + ", so ask for whole cards by " + rules.prefix + "/qgpu-core: \"100\"");
+  if (const std::string whole(reader.wholeCards()); !whole.empty() && !pod.containers.empty()) {
+    broken.add("the pod asks for " + whole + " and for qgpu: a qgpu node serves no " + whole +
+               ", so ask for whole cards by " + rules.prefix + "/qgpu-core: \"100\"");
   }
   if (Status done = reader.initsHaveMains(); !done) broken.add(done.error().message);
   shareRooms(pod.containers);

@@ -22,7 +22,8 @@ Result<Nodes> amdNodes(const std::string& hostRoot, const Nodes& ids) {
         std::ranges::find_if(devices, [&id](const AmdDevice& one) { return one.uuid == id; });
     if (device == devices.end() || device->renderMinor == 0) {
       return fail(ErrorCode::NotFound,
-                  "no file in " + std::string(kKfdNodes) + " says which node is that of " + id);
+                  "no file in " + std::string(kKfdNodes) + " says which node is that of " + id +
+                      "; see what the kernel says of it (dmesg), then start qgpu-manager again");
     }
     nodes.push_back("/dev/dri/renderD" + std::to_string(device->renderMinor));
   }

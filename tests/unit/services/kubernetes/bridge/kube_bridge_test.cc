@@ -247,6 +247,11 @@ TEST_F(KubeBridge, ANodeThatServesWholeCardsTooIsRefused) {
   EXPECT_EQ(nodeState("both"), "unknown");
   EXPECT_NE(live->bridge->refusal("both").find("nvidia.com/gpu"), std::string::npos);
   both["status"]["allocatable"]["nvidia.com/gpu"] = "0";
+  both["status"]["allocatable"]["amd.com/gpu"] = "1";
+  server->put("nodes", both);
+  EXPECT_TRUE(served(
+      [&] { return live->bridge->refusal("both").find("amd.com/gpu") != std::string::npos; }));
+  both["status"]["allocatable"]["amd.com/gpu"] = "0";
   server->put("nodes", both);
   EXPECT_TRUE(served([&] { return nodeState("both") == "alive"; }));
 }

@@ -120,13 +120,15 @@ TEST_F(KubeReflector, ANodeIsWhatSchedulingNeeds) {
   server->put("nodes", Json{{"metadata", {{"name", "bare"}}}});
   follow();
   const KubeNode& one = heardNodes.objects.at("n1");
-  EXPECT_TRUE(one.enabled && one.mixed && one.ready && one.unschedulable && one.wholeCards);
+  EXPECT_TRUE(one.enabled && one.mixed && one.ready && one.unschedulable);
+  EXPECT_EQ(one.wholeCards, "nvidia.com/gpu");
   EXPECT_EQ(one.policy, "fs");
   EXPECT_EQ(one.cards, R"({"version":1,"cards":[]})");
   EXPECT_EQ(one.uid, "uid-n1");
   EXPECT_EQ(one.runtime, "containerd://1.7.2");
   const KubeNode& bare = heardNodes.objects.at("bare");
-  EXPECT_FALSE(bare.enabled || bare.mixed || bare.ready || bare.unschedulable || bare.wholeCards);
+  EXPECT_FALSE(bare.enabled || bare.mixed || bare.ready || bare.unschedulable);
+  EXPECT_EQ(bare.wholeCards, "");
 }
 
 TEST_F(KubeReflector, OnlyPodsThatAskForACardAreKept) {
