@@ -1,6 +1,7 @@
 // Inference as engines do it, in PyTorch, alone on the card and beside training: what qgpu makes of
 // it, and what the ways to share a card do that are there without it.
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/crash/violation.h"
@@ -12,62 +13,95 @@ namespace {
 
 using Start = std::function<std::unique_ptr<Child>(bool online, Arguments program)>;
 
+// Online is taken for idle between two requests, so that each one finds training on the card.
+constexpr const char* kIdle = "--online-idle=10ms";
+constexpr auto kWarm = std::chrono::seconds(90);
+
 Arguments work(Arguments words) {
   words.insert(words.begin(), {"python3", testing::binary("inference_work.py")});
   return words;
 }
 
-Arguments serving(const CheckContext& context) {
-  return work({"serve", "--requests", std::to_string(context.count(100, 3)), "--every-ms",
-               context.quick ? "5" : "80"});
+Arguments serving(const CheckContext& context, Arguments more = {}) {
+  Arguments words = work({"serve", "--requests", std::to_string(context.count(40, 3)), "--every-ms",
+                          context.quick ? "25" : "200"});
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+// Steps a second between two moments.
+double rateOf(const Json& trained, double begin, double end) {
+  const auto within = [&](const Json& at) { return at >= begin && at <= end; };
+  const auto steps = std::ranges::count_if(trained["ends"], within);
+  return static_cast<double>(steps) / (end - begin);
 }
 
 struct Beside {
-  Json served, trained;
+  Json served;
+  double trained;  // steps a second while requests came
 };
 
-// Training that is warm, then all requests beside it.
 Beside serveBesideTraining(CheckContext& context, Scene& scene, const Start& start) {
-  const std::string end = scene.signalFile();
+  const std::string begin = scene.signalFile(), end = scene.signalFile();
   auto training = start(false, work({"train", "--until", end}));
+  auto server = start(true, serving(context, {"--from", begin}));
   scene.await(
-      "training", *training, [&] { return said(*training, "trains") == 1; },
-      std::chrono::seconds(120));
-  auto server = start(true, serving(context));
+      "serving", *server, [&] { return said(*server, "serves") == 1; }, kWarm);
+  scene.await(
+      "training", *training, [&] { return said(*training, "trains") == 1; }, kWarm);
+  Scene::give(begin);
   Json served = resultOf(*server, "serving beside training");
   Scene::give(end);
-  return {std::move(served), resultOf(*training, "training")};
+  const Json trained = resultOf(*training, "training");
+  const double rate = rateOf(trained, served["begin"], served["end"]);
+  return {std::move(served), rate};
 }
 
-// NVIDIA's MPS, a server of its own that ends with this.
+// NVIDIA's MPS on one card, a daemon of its own that ends with this.
 class Mps {
  public:
-  Mps() : control_(inPlace({"nvidia-cuda-mps-control", "-f"})) {}
-  ~Mps() { testing::run({"sh", "-c", "echo quit | " + place() + " nvidia-cuda-mps-control"}); }
+  explicit Mps(const std::string& card)
+      : card_(card), control_(inPlace({"nvidia-cuda-mps-control", "-f"})) {}
+  ~Mps() {
+    try {
+      tell("quit -t 5");
+      control_.wait(std::chrono::seconds(10));
+    } catch (const std::exception&) {  // it is killed next
+    }
+  }
   Mps(const Mps&) = delete;
   Mps& operator=(const Mps&) = delete;
 
   static bool isHere() {
     return testing::run({"sh", "-c", "command -v nvidia-cuda-mps-control"}).status == 0;
   }
-  // The program as a client of it.
+  // The program as a client of it. One that does not find it runs all the same, without.
   Arguments inPlace(Arguments program) const {
-    program.insert(program.begin(), {"env", "CUDA_MPS_PIPE_DIRECTORY=" + folder_.path(),
+    program.insert(program.begin(), {"env", "CUDA_VISIBLE_DEVICES=" + card_,
+                                     "CUDA_MPS_PIPE_DIRECTORY=" + folder_.path(),
                                      "CUDA_MPS_LOG_DIRECTORY=" + folder_.path()});
     return program;
   }
+  // Throws a Violation where no client ever came to it.
+  void mustHaveServed() {
+    const std::string servers = tell("get_server_list");
+    if (servers.find_first_of("123456789") == std::string::npos) {
+      throw crash::Violation("it has no server: " + servers + control_.output());
+    }
+  }
 
  private:
-  std::string place() const {
-    return "CUDA_MPS_PIPE_DIRECTORY=" + folder_.path() +
-           " CUDA_MPS_LOG_DIRECTORY=" + folder_.path();
+  std::string tell(const std::string& words) const {
+    const auto line = "echo " + words + " | nvidia-cuda-mps-control";
+    return testing::run(inPlace({"sh", "-c", line}), {}, std::chrono::seconds(10)).output;
   }
+  const std::string card_;
   const testing::TempFolder folder_{"mps"};
   Child control_;
 };
 
 void addTimes(Finding& finding, const std::string& how, const Json& served) {
-  for (const char* figure : {"ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms"}) {
+  for (const char* figure : {"ttft_p50_ms", "ttft_max_ms", "tpot_p50_ms", "tpot_p99_ms"}) {
     finding.figures[how + "_" + figure] = served[figure];
   }
 }
@@ -76,9 +110,9 @@ void addTimes(Finding& finding, const std::string& how, const Json& served) {
 
 void checkInference(CheckContext& context) {
   Finding times{"inference in PyTorch, first token and each further one", ""};
-  Finding kept{"training beside it, of its rate alone", ""};
+  Finding kept{"training meanwhile, of its rate alone", ""};
   Finding same{"the same tokens, whoever shares the card", "in each of these"};
-  Scene scene(context.card, {});
+  Scene scene(context.card, {kIdle});
   std::string why;
   const auto alone = scene.bare(serving(context));
   const Json bare = torchResult(*alone, why);
@@ -90,46 +124,53 @@ void checkInference(CheckContext& context) {
   }
   times.figures["version"] = bare["version"];
   addTimes(times, "alone", bare);
-  const auto training =
-      scene.bare(work({"train", "--seconds", std::to_string(context.seconds(5))}));
-  const double rate = resultOf(*training, "training alone")["steps_per_s"].get<double>();
   same.figures["alone"] = bare["tokens"];
+  same.verdict = Verdict::kMet;
+  const int seconds = context.seconds(5);
+  const auto training = scene.bare(work({"train", "--seconds", std::to_string(seconds)}));
+  const Json steps = resultOf(*training, "training alone");
+  const double rate = rateOf(steps, steps["begin"], steps["begin"].get<double>() + seconds);
 
-  const auto add = [&](const std::string& how, const Beside& both) {
-    addTimes(times, how, both.served);
-    kept.figures[how] =
-        std::round(both.trained["steps_per_s"].get<double>() / rate * 1'000) / 1'000;
-    same.figures[how] = both.served["tokens"];
-  };
   const auto asTask = [&](bool online, Arguments program) {
-    const Tenant tenant = online ? Tenant{"serve", "online", 0, Tenant::kSeveral}
-                                 : Tenant{"train", "offline", 50, Tenant::kSeveral};
+    const Tenant tenant =
+        online ? Tenant{"serve", "online", 0, 4} : Tenant{"train", "offline", 50, Tenant::kSeveral};
     return scene.run(tenant, std::move(program));
   };
-  const Json task = resultOf(*asTask(true, serving(context)), "serving as a task");
-  addTimes(times, "qgpu_alone", task);
-  same.figures["qgpu_alone"] = task["tokens"];
-  add("qgpu", serveBesideTraining(context, scene, asTask));
-  // The card's own turns.
-  add("time_slicing", serveBesideTraining(context, scene, [&](bool, Arguments program) {
-        return scene.bare(std::move(program));
-      }));
-  if (!Mps::isHere()) {
-    times.figures["mps"] = "nvidia-cuda-mps-control is not here";
-  } else {
+  const auto bareToo = [&](bool, Arguments program) { return scene.bare(std::move(program)); };
+  const auto add = [&](const std::string& how, const Json& served) {
+    addTimes(times, how, served);
+    same.figures[how] = served["tokens"];
+    if (served["tokens"] != bare["tokens"]) same.verdict = Verdict::kMissed;
+  };
+  const auto addBeside = [&](const std::string& how, const Start& start) {
+    const Beside both = serveBesideTraining(context, scene, start);
+    add(how, both.served);
+    kept.figures[how] = std::round(both.trained / rate * 1'000) / 1'000;
+  };
+  // What fails is told in its place, and what was found is not lost.
+  const auto attempt = [&](const std::string& how, bool ours, const std::function<void()>& run) {
     try {
-      const Mps mps;
-      add("mps", serveBesideTraining(context, scene, [&](bool, Arguments program) {
-            return scene.bare(mps.inPlace(std::move(program)));
-          }));
-    } catch (const crash::Violation& wrong) {  // no promise of ours
-      times.figures["mps"] = wrong.what();
+      run();
+    } catch (const std::exception& wrong) {
+      times.figures[how] = wrong.what();
+      if (!ours) return;
+      same.verdict = Verdict::kFailed;
+      same.why = wrong.what();
     }
-  }
-  same.verdict = Verdict::kMet;
-  for (const auto& [how, tokens] : same.figures.items()) {
-    if (tokens != bare["tokens"]) same.verdict = Verdict::kMissed;
-  }
+  };
+  attempt("qgpu_alone", true, [&] {
+    const auto server = asTask(true, serving(context));
+    add("qgpu_alone", resultOf(*server, "serving as a task"));
+  });
+  attempt("qgpu", true, [&] { addBeside("qgpu", asTask); });
+  attempt("time_slicing", false, [&] { addBeside("time_slicing", bareToo); });
+  attempt("mps", false, [&] {
+    if (!Mps::isHere()) throw crash::Violation("nvidia-cuda-mps-control is not here");
+    Mps mps(context.card.uuid);
+    addBeside("mps",
+              [&](bool, Arguments program) { return scene.bare(mps.inPlace(std::move(program))); });
+    mps.mustHaveServed();
+  });
   context.record.add(std::move(times));
   context.record.add(std::move(kept));
   context.record.add(std::move(same));
