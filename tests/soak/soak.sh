@@ -119,7 +119,7 @@ for part in $parts; do
     packages)
       deploy=$(digest deploy | cut -c1-8)
       chunk packages "${SOAK_UPGRADES:-20} $deploy" env QGPU_UPGRADES="${SOAK_UPGRADES:-20}" \
-        "$bin/deploy_packages_test" --gtest_filter='*.ComeAndGo*' ;;
+        "$bin/deploy_test" packages --gtest_filter='*.ComeAndGo*' ;;
     chaos)
       chunk chaos "${CHAOS_MINUTES:-60} seed ${CHAOS_SEED:-1}" "$bin/qgpu-chaos" \
         --minutes "${CHAOS_MINUTES:-60}" --seed "${CHAOS_SEED:-1}" ;;
