@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <set>
 #include <sys/stat.h>
 
 #include "runtime/text_hash.h"
@@ -197,16 +196,10 @@ Result<ContainerSetup> TenantFiles::claimSetup(const std::string& folder, const 
 ContainerSetup TenantFiles::shared(const NodeNow& node) const {
   ContainerSetup setup;
   addLibrary(setup);
-  if (node.backend == "nvidia") {
-    addNvidia(setup, node.cards);
-    return setup;
+  if (node.backend == "nvidia") addNvidia(setup, node.cards);
+  if (node.backend == "amd") {
+    setup.deviceNodes = knownAmdNodes(config_.hostPrefix, idsOf(node.cards));
   }
-  std::set<std::string> nodes;
-  for (const std::string& card : idsOf(node.cards)) {
-    const auto its = cardNodes(node.backend, config_.hostPrefix, {card});
-    if (its) nodes.insert(its->begin(), its->end());
-  }
-  setup.deviceNodes.assign(nodes.begin(), nodes.end());
   return setup;
 }
 

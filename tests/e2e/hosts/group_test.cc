@@ -108,7 +108,7 @@ struct Group : ::testing::Test {
     }
     return {};
   }
-  std::size_t awaitActing(std::size_t unlike = kGroup) {
+  std::size_t awaitActing(std::size_t unlike) {
     std::optional<std::size_t> found;
     EXPECT_TRUE(eventually([&] { return (found = acting(unlike)).has_value(); }, kPatience));
     return found.value_or(0);

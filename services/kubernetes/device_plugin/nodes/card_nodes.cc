@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "services/cards/amd/topology.h"
 #include "services/kubernetes/device_plugin/nodes/nvidia_nodes.h"
@@ -11,21 +12,32 @@ namespace {
 
 using Nodes = std::vector<std::string>;
 
-Result<Nodes> amdNodes(const std::string& hostRoot, const Nodes& ids) {
+constexpr const char* kAmdShared = "/dev/kfd";
+
+// Of each card of AMD's that has one, by its id.
+std::map<std::string, std::string> amdRenderNodes(const std::string& hostRoot) {
   std::error_code error;
   // The same for every container, also where the host's files are not to be seen.
   const bool seen = std::filesystem::exists(hostRoot + kKfdNodes, error);
-  const std::vector<AmdDevice> devices = amdDevices((seen ? hostRoot : "") + kKfdNodes);
-  Nodes nodes = {"/dev/kfd"};
+  std::map<std::string, std::string> nodes;
+  for (const AmdDevice& device : amdDevices((seen ? hostRoot : "") + kKfdNodes)) {
+    if (device.renderMinor == 0) continue;
+    nodes.emplace(device.uuid, "/dev/dri/renderD" + std::to_string(device.renderMinor));
+  }
+  return nodes;
+}
+
+Result<Nodes> amdNodes(const std::string& hostRoot, const Nodes& ids) {
+  const auto known = amdRenderNodes(hostRoot);
+  Nodes nodes = {kAmdShared};
   for (const std::string& id : ids) {
-    const auto device =
-        std::ranges::find_if(devices, [&id](const AmdDevice& one) { return one.uuid == id; });
-    if (device == devices.end() || device->renderMinor == 0) {
+    const auto node = known.find(id);
+    if (node == known.end()) {
       return fail(ErrorCode::NotFound,
                   "no file in " + std::string(kKfdNodes) + " says which node is that of " + id +
                       "; see what the kernel says of it (dmesg), then start qgpu-manager again");
     }
-    nodes.push_back("/dev/dri/renderD" + std::to_string(device->renderMinor));
+    nodes.push_back(node->second);
   }
   std::ranges::sort(nodes);
   return nodes;
@@ -41,6 +53,17 @@ Result<Nodes> cardNodes(std::string_view backend, const std::string& hostRoot, c
   if (backend == "nvidia") return nvidiaNodes(hostRoot, ids);
   if (backend == "amd") return amdNodes(hostRoot, ids);
   return Nodes{};
+}
+
+Nodes knownAmdNodes(const std::string& hostRoot, const Nodes& ids) {
+  const auto known = amdRenderNodes(hostRoot);
+  Nodes nodes;
+  for (const std::string& id : ids) {
+    if (const auto node = known.find(id); node != known.end()) nodes.push_back(node->second);
+  }
+  if (!nodes.empty()) nodes.emplace_back(kAmdShared);
+  std::ranges::sort(nodes);
+  return nodes;
 }
 
 }  // namespace qgpu

@@ -21,4 +21,8 @@ bool needsNodes(std::string_view backend);
 Result<std::vector<std::string>> cardNodes(std::string_view backend, const std::string& hostRoot,
                                            const std::vector<std::string>& ids);
 
+// The same of those of AMD's cards that the driver knows; empty where it knows none of them.
+std::vector<std::string> knownAmdNodes(const std::string& hostRoot,
+                                       const std::vector<std::string>& ids);
+
 }  // namespace qgpu
