@@ -5,6 +5,7 @@
 #include "services/api/rpc/checked.h"
 #include "services/api/rpc/scheduler_service.h"
 #include "tests/unit/services/api/cluster_rpc_fixture.h"
+#include "tests/unit/services/api/rpc_client.h"
 
 namespace qgpu::rpc_scheduler_test {
 namespace {
@@ -40,19 +41,7 @@ struct SlowWatcher final : schema::ClusterWatcher::Server {
   Seen& seen;
 };
 
-struct Client {
-  Client(testing::LoopIo& io, const std::string& address)
-      : stream(io.provider->getNetwork()
-                   .parseAddress(ptr(address))
-                   .wait(io.waitScope)
-                   ->connect()
-                   .wait(io.waitScope)),
-        client(*stream),
-        scheduler(client.bootstrap().castAs<schema::Scheduler>()) {}
-  kj::Own<kj::AsyncIoStream> stream;
-  capnp::TwoPartyClient client;
-  schema::Scheduler::Client scheduler;
-};
+using Client = testing::RpcClient<schema::Scheduler>;
 
 struct RpcScheduler : ClusterRpcFixture {
   ~RpcScheduler() noexcept override = default;
@@ -87,7 +76,7 @@ struct RpcScheduler : ClusterRpcFixture {
 TEST_F(RpcScheduler, AnswersEveryQuestion) {
   startServer();
   Client client(io, tcpAddress());  // nobody in particular may ask
-  auto& s = client.scheduler;
+  auto& s = client.root;
   EXPECT_EQ(done(s.infoRequest()).getInfo().getTerm(), 3u);
   EXPECT_EQ(view(done(s.nodesRequest()).getNodes()[0].getName()), "node-1");
   EXPECT_EQ(view(done(s.cardsRequest()).getCards()[0].getNode()), "node-1");
@@ -117,7 +106,7 @@ TEST_F(RpcScheduler, AnswersEveryQuestion) {
 TEST_F(RpcScheduler, SubmitsGetsAndDeletesForWhoIsKnown) {
   startServer();
   Client client(io, unixAddress());
-  auto submit = client.scheduler.submitRequest();
+  auto submit = client.root.submitRequest();
   auto spec = submit.initSpec();
   spec.setNode("node-1");
   spec.setCpuMilli(4'000);
@@ -138,13 +127,13 @@ TEST_F(RpcScheduler, SubmitsGetsAndDeletesForWhoIsKnown) {
   EXPECT_EQ(sent.getTask().getClusterTask(), 0u) << "only a member may say so";
   EXPECT_EQ(sent.getTask().getClusterEpoch(), 0u);
 
-  auto get = client.scheduler.getRequest();
+  auto get = client.root.getRequest();
   get.setTask(42);
   const auto got = done(get);
   EXPECT_EQ(got.getTask().getState(), schema::PlaceState::BOUND);
   EXPECT_EQ(view(got.getAssigned().getNode()), "node-1");
 
-  auto gone = client.scheduler.deleteRequest();
+  auto gone = client.root.deleteRequest();
   gone.setTask(42);
   done(gone);
   EXPECT_EQ(asked().getDelete(), 42u);
@@ -154,12 +143,12 @@ TEST_F(RpcScheduler, GetKeepsWhatOnlyTheOwnerMayKnow) {
   startServer();
   scheduler.failAssigned = fail(ErrorCode::Denied, "not yours");
   Client client(io, unixAddress());
-  auto get = client.scheduler.getRequest();
+  auto get = client.root.getRequest();
   get.setTask(42);
   const auto got = done(get);
   EXPECT_EQ(got.getTask().getId(), 42u);
   EXPECT_FALSE(got.getAssigned().hasToken());
-  auto none = client.scheduler.getRequest();
+  auto none = client.root.getRequest();
   none.setTask(43);
   EXPECT_EQ(errorOf(none.send()).code, ErrorCode::NotFound);
 }
@@ -167,22 +156,22 @@ TEST_F(RpcScheduler, GetKeepsWhatOnlyTheOwnerMayKnow) {
 TEST_F(RpcScheduler, ChangesTheClusterForWhoMayChangeIt) {
   startServer();
   Client client(io, unixAddress());
-  auto cordon = client.scheduler.cordonRequest();
+  auto cordon = client.root.cordonRequest();
   cordon.initTarget().setNode("node-1");
   cordon.getTarget().setCard("sim-0");
   done(cordon);
   EXPECT_EQ(view(asked().getCordon().getCard()), "sim-0");
   EXPECT_TRUE(asked().getMayChange());
-  auto uncordon = client.scheduler.uncordonRequest();
+  auto uncordon = client.root.uncordonRequest();
   uncordon.initTarget().setNode("node-1");
   done(uncordon);
   EXPECT_EQ(view(asked().getUncordon().getNode()), "node-1");
-  auto drain = client.scheduler.drainRequest();
+  auto drain = client.root.drainRequest();
   drain.initTarget().setNode("node-1");
   drain.setTimeoutNs(5);
   done(drain);
   EXPECT_EQ(asked().getDrain().getTimeoutNs(), 5u);
-  auto priority = client.scheduler.setPriorityRequest();
+  auto priority = client.root.setPriorityRequest();
   priority.setScore(schema::Score::FGD);
   done(priority);
   EXPECT_EQ(asked().getPriority(), schema::Score::FGD);
@@ -191,20 +180,20 @@ TEST_F(RpcScheduler, ChangesTheClusterForWhoMayChangeIt) {
 TEST_F(RpcScheduler, AnyCommandIsAskedByItsRequest) {
   startServer();
   Client client(io, unixAddress());
-  auto cordon = client.scheduler.askRequest();
+  auto cordon = client.root.askRequest();
   cordon.initRequest().initCordon().setNode("node-1");
   EXPECT_EQ(view(done(cordon).getReply().getDone()), "done");
   EXPECT_EQ(view(asked().getCordon().getNode()), "node-1");
-  auto list = client.scheduler.askRequest();
+  auto list = client.root.askRequest();
   list.initRequest().initTasks(0);
   list.getRequest().initPage().setAfter(1);
   scheduler.pages = 3;
   EXPECT_EQ(done(list).getReply().getNext(), 2u);
-  auto level = client.scheduler.askRequest();
+  auto level = client.root.askRequest();
   level.initRequest().setLogLevel("debug");
   done(level);
   EXPECT_EQ(house.level, "debug");
-  auto snapshot = client.scheduler.askRequest();
+  auto snapshot = client.root.askRequest();
   snapshot.initRequest().setSnapshot();
   done(snapshot);
   EXPECT_EQ(house.snapshots, 1);
@@ -262,14 +251,14 @@ TEST(CheckedRequest, C7_EveryTextListAndEnumHasBounds) {
 TEST_F(RpcScheduler, C7_WhatIsNoCommandIsNotAsked) {
   startServer();
   Client client(io, unixAddress());
-  auto watch = client.scheduler.askRequest();
+  auto watch = client.root.askRequest();
   watch.initRequest().setWatch(true);
   EXPECT_EQ(errorOf(watch.send()).code, ErrorCode::Unsupported) << "the actor's own";
-  auto assigned = client.scheduler.askRequest();
+  auto assigned = client.root.askRequest();
   assigned.initRequest().setAssigned(42);
   EXPECT_EQ(errorOf(assigned.send()).code, ErrorCode::Unsupported) << "`get` says whose token";
   Client stranger(io, tcpAddress());
-  auto cordon = stranger.scheduler.askRequest();
+  auto cordon = stranger.root.askRequest();
   cordon.initRequest().setMayChange(true);
   cordon.getRequest().initCordon().setNode("node-1");
   EXPECT_EQ(errorOf(cordon.send()).code, ErrorCode::Denied);
@@ -279,14 +268,14 @@ TEST_F(RpcScheduler, C7_WhatIsNoCommandIsNotAsked) {
 TEST_F(RpcScheduler, ATcpPeerWithoutTlsMayNeitherSubmitNorChange) {
   startServer();
   Client client(io, tcpAddress());
-  EXPECT_EQ(errorOf(client.scheduler.submitRequest().send()).code, ErrorCode::Denied);
-  EXPECT_EQ(errorOf(client.scheduler.deleteRequest().send()).code, ErrorCode::Denied);
-  EXPECT_EQ(errorOf(client.scheduler.cordonRequest().send()).code, ErrorCode::Denied);
-  EXPECT_EQ(errorOf(client.scheduler.uncordonRequest().send()).code, ErrorCode::Denied);
-  EXPECT_EQ(errorOf(client.scheduler.drainRequest().send()).code, ErrorCode::Denied);
-  EXPECT_EQ(errorOf(client.scheduler.setPriorityRequest().send()).code, ErrorCode::Denied);
-  EXPECT_EQ(errorOf(client.scheduler.snapshotRequest().send()).code, ErrorCode::Denied);
-  EXPECT_EQ(errorOf(client.scheduler.setLogLevelRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.root.submitRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.root.deleteRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.root.cordonRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.root.uncordonRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.root.drainRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.root.setPriorityRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.root.snapshotRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.root.setLogLevelRequest().send()).code, ErrorCode::Denied);
   EXPECT_TRUE(scheduler.heard.empty());
 }
 
@@ -294,16 +283,16 @@ TEST_F(RpcScheduler, C7_WrongArgumentsAreRefusedBeforeTheSchedulerIsAsked) {
   startServer();
   Client client(io, unixAddress());
   const std::string longName(300, 'x');
-  auto submit = client.scheduler.submitRequest();
+  auto submit = client.root.submitRequest();
   submit.initSpec().setNode(ptr(longName));
   EXPECT_EQ(errorOf(submit.send()).code, ErrorCode::InvalidArgument);
-  auto models = client.scheduler.submitRequest();
+  auto models = client.root.submitRequest();
   models.initSpec().initModels(65);
   EXPECT_EQ(errorOf(models.send()).code, ErrorCode::InvalidArgument);
-  auto score = client.scheduler.submitRequest();
+  auto score = client.root.submitRequest();
   score.initSpec().setCardScore(static_cast<schema::Score>(77));
   EXPECT_EQ(errorOf(score.send()).code, ErrorCode::InvalidArgument);
-  auto owned = client.scheduler.submitRequest();
+  auto owned = client.root.submitRequest();
   owned.initSpec().initTask().setOwnerPid(1);
   EXPECT_EQ(errorOf(owned.send()).code, ErrorCode::InvalidArgument);
   EXPECT_TRUE(scheduler.heard.empty());
@@ -313,7 +302,7 @@ TEST_F(RpcScheduler, RefusalsKeepTheirCodeAndTheirWords) {
   startServer();
   scheduler.failNext = fail(ErrorCode::Infeasible, "fits no node of this cluster");
   Client client(io, unixAddress());
-  const Error error = errorOf(client.scheduler.submitRequest().send());
+  const Error error = errorOf(client.root.submitRequest().send());
   EXPECT_EQ(error.code, ErrorCode::Infeasible);
   EXPECT_EQ(error.message, "fits no node of this cluster");
 }
@@ -322,7 +311,7 @@ TEST_F(RpcScheduler, WatchTellsEventsUntilTheSubscriptionIsDropped) {
   startServer();
   std::vector<std::uint64_t> seqs;
   Client client(io, unixAddress());
-  auto request = client.scheduler.watchRequest();
+  auto request = client.root.watchRequest();
   request.setWatcher(kj::heap<EventLog>(seqs));
   auto subscription = kj::heap(done(request).getSubscription());
   tellEvent(1);
@@ -336,7 +325,7 @@ TEST_F(RpcScheduler, WatchBeginsAfterTheEventThatItsClientHas) {
   startServer();
   std::vector<std::uint64_t> seqs;
   Client client(io, unixAddress());
-  auto request = client.scheduler.watchRequest();
+  auto request = client.root.watchRequest();
   request.setWatcher(kj::heap<EventLog>(seqs));
   request.setSince(8);
   const auto subscription = done(request).getSubscription();
@@ -351,7 +340,7 @@ TEST_F(RpcScheduler, C5_AWatcherThatHoldsEventsBackIsToldThatItIsDropped) {
   startServer(nullptr, limits);
   SlowWatcher::Seen seen;
   Client client(io, unixAddress());
-  auto request = client.scheduler.watchRequest();
+  auto request = client.root.watchRequest();
   request.setWatcher(kj::heap<SlowWatcher>(seen));
   const auto subscription = done(request).getSubscription();
   const std::string text(4'000, 'x');
@@ -364,26 +353,26 @@ TEST_F(RpcScheduler, C5_AWatcherThatHoldsEventsBackIsToldThatItIsDropped) {
   seen.holds = false;
   for (auto& held : seen.held) held->fulfill();
   ASSERT_TRUE(served([&] { return seen.last == "watch-dropped" && actor.watchers() == 0; }));
-  done(client.scheduler.infoRequest());
+  done(client.root.infoRequest());
 }
 
 TEST_F(RpcScheduler, TheDaemonActsOnceTheSchedulerHasPermittedIt) {
   startServer();
   Client client(io, unixAddress());
-  EXPECT_EQ(view(done(client.scheduler.snapshotRequest()).getDone()), "done");
+  EXPECT_EQ(view(done(client.root.snapshotRequest()).getDone()), "done");
   EXPECT_TRUE(asked().isSnapshot());
   EXPECT_EQ(house.snapshots, 1);
-  auto level = client.scheduler.setLogLevelRequest();
+  auto level = client.root.setLogLevelRequest();
   level.setLevel("debug");
   done(level);
   EXPECT_EQ(house.level, "debug");
-  level = client.scheduler.setLogLevelRequest();
+  level = client.root.setLogLevelRequest();
   level.setLevel("loud");
   EXPECT_EQ(errorOf(level.send()).code, ErrorCode::InvalidArgument);
   house.snapshotEnds = fail(ErrorCode::Unavailable, "the disk is full");
-  EXPECT_EQ(errorOf(client.scheduler.snapshotRequest().send()).message, "the disk is full");
+  EXPECT_EQ(errorOf(client.root.snapshotRequest().send()).message, "the disk is full");
   scheduler.failNext = fail(ErrorCode::Denied, "not now");
-  EXPECT_EQ(errorOf(client.scheduler.snapshotRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.root.snapshotRequest().send()).code, ErrorCode::Denied);
   EXPECT_EQ(house.snapshots, 2) << "what is not permitted is not done";
 }
 
@@ -398,10 +387,10 @@ TEST_F(RpcScheduler, C5_LongListsAreAskedForAFewAtATime) {
   startServer();
   scheduler.silent = true;
   Client client(io, unixAddress());
-  auto first = client.scheduler.listRequest().send();
-  auto second = client.scheduler.nodesRequest().send();
-  EXPECT_EQ(errorOf(client.scheduler.cardsRequest().send()).code, ErrorCode::Overloaded);
-  auto small = client.scheduler.infoRequest().send();
+  auto first = client.root.listRequest().send();
+  auto second = client.root.nodesRequest().send();
+  EXPECT_EQ(errorOf(client.root.cardsRequest().send()).code, ErrorCode::Overloaded);
+  auto small = client.root.infoRequest().send();
   ASSERT_TRUE(served([&] { return actor.outstanding() == 3; }));
 }
 
@@ -430,7 +419,7 @@ TEST_F(RpcScheduler, C5_WhoDoesNotReadIsNotReadFrom) {
     written += bytes.asBytes().size();
   }
   EXPECT_LT(written, 4U << 20U) << "its calls wait in its own buffers";
-  done(other.scheduler.infoRequest());
+  done(other.root.infoRequest());
 }
 
 TEST_F(RpcScheduler, C7_GarbageAndHalfClosedConnectionsAreHarmless) {
@@ -447,7 +436,7 @@ TEST_F(RpcScheduler, C7_GarbageAndHalfClosedConnectionsAreHarmless) {
   }
   EXPECT_TRUE(scheduler.heard.empty());
   Client client(io, unixAddress());
-  done(client.scheduler.infoRequest());
+  done(client.root.infoRequest());
 }
 
 TEST_F(RpcScheduler, C5_AFloodOfConnectionsLeavesPlaceForThoseWhoMayChange) {
@@ -457,11 +446,11 @@ TEST_F(RpcScheduler, C5_AFloodOfConnectionsLeavesPlaceForThoseWhoMayChange) {
   startServer(nullptr, limits);
   std::vector<kj::Own<Client>> flood;
   for (int i = 0; i < 8; ++i) flood.push_back(kj::heap<Client>(io, tcpAddress()));
-  done(flood[1]->scheduler.infoRequest());
-  EXPECT_EQ(errorOf(flood[7]->scheduler.infoRequest().send()).code, ErrorCode::Unavailable);
+  done(flood[1]->root.infoRequest());
+  EXPECT_EQ(errorOf(flood[7]->root.infoRequest().send()).code, ErrorCode::Unavailable);
   EXPECT_EQ(server->connections(), 2u);
   Client known(io, unixAddress());
-  done(known.scheduler.infoRequest());
+  done(known.root.infoRequest());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "services/api/commands/schema_names.h"
 #include "services/base/process.h"
 #include "tests/unit/services/api/actor_client_fixture.h"
+#include "tests/unit/services/api/rpc_client.h"
 
 namespace qgpu::rpc_server_test {
 namespace {
@@ -24,20 +25,7 @@ struct EventLog final : schema::EventWatcher::Server {
   bool& takes;
 };
 
-// A client over a real socket, on the fixture's loop.
-struct RpcClient {
-  RpcClient(testing::LoopIo& io, const std::string& address)
-      : stream(io.provider->getNetwork()
-                   .parseAddress(kj::StringPtr(address.c_str()))
-                   .wait(io.waitScope)
-                   ->connect()
-                   .wait(io.waitScope)),
-        client(*stream),
-        node(client.bootstrap().castAs<schema::Node>()) {}
-  kj::Own<kj::AsyncIoStream> stream;
-  capnp::TwoPartyClient client;
-  schema::Node::Client node;
-};
+using RpcClient = testing::RpcClient<schema::Node>;
 
 struct Rpc : ApiFixture {
   Rpc() : path(folder / "manager.rpc") { start(ChangeRule(::getuid())); }
@@ -79,13 +67,13 @@ struct Rpc : ApiFixture {
 
 TEST_F(Rpc, ServesEveryMethodOverAUnixSocket) {
   RpcClient client = connect();
-  const auto info = client.node.infoRequest().send().wait(io.waitScope);
+  const auto info = client.root.infoRequest().send().wait(io.waitScope);
   EXPECT_EQ(view(info.getInfo().getName()), "here");
-  EXPECT_EQ(client.node.cardsRequest().send().wait(io.waitScope).getCards().size(), 2u);
-  const auto tasks = client.node.tasksRequest().send().wait(io.waitScope);
+  EXPECT_EQ(client.root.cardsRequest().send().wait(io.waitScope).getCards().size(), 2u);
+  const auto tasks = client.root.tasksRequest().send().wait(io.waitScope);
   EXPECT_EQ(tasks.getTasks()[0].getUse().getGpuNs(), 9'007'199'254'740'993u);
 
-  auto bind = client.node.bindRequest();
+  auto bind = client.root.bindRequest();
   bind.initSpec().setName("a");
   bind.getSpec().setMemBytes(1ULL << 30U);
   bind.getSpec().setOwnerPid(static_cast<std::uint32_t>(::getpid()));
@@ -97,42 +85,42 @@ TEST_F(Rpc, ServesEveryMethodOverAUnixSocket) {
   EXPECT_EQ(node.asked.back().text, "a");
   EXPECT_EQ(node.asked.back().ownerStart, processStart(static_cast<std::uint32_t>(::getpid())));
 
-  auto unbind = client.node.unbindRequest();
+  auto unbind = client.root.unbindRequest();
   unbind.setTask(7);
   unbind.send().wait(io.waitScope);
   EXPECT_EQ(node.asked.back().number, 7u);
 
-  auto policy = client.node.setPolicyRequest();
+  auto policy = client.root.setPolicyRequest();
   policy.setCard("all");
   policy.setPolicy(schema::Policy::BURST_SHARE);
   policy.send().wait(io.waitScope);
   EXPECT_EQ(node.asked.back().text, "all");
   EXPECT_EQ(node.asked.back().number, 2u);
 
-  auto cordon = client.node.cordonRequest();
+  auto cordon = client.root.cordonRequest();
   cordon.setCard("sim-0");
   cordon.send().wait(io.waitScope);
   EXPECT_EQ(node.asked.back().which, schema::Request::CORDON);
-  auto uncordon = client.node.uncordonRequest();
+  auto uncordon = client.root.uncordonRequest();
   uncordon.setCard("sim-0");
   uncordon.send().wait(io.waitScope);
   EXPECT_EQ(node.asked.back().which, schema::Request::UNCORDON);
 
   node.eventSeqs = {1, 2, 3};
-  auto events = client.node.eventsRequest();
+  auto events = client.root.eventsRequest();
   events.setSince(1);
   EXPECT_EQ(events.send().wait(io.waitScope).getEvents().size(), 2u);
 }
 
 TEST_F(Rpc, AnyCommandIsAskedByItsRequest) {
   RpcClient client = connect();
-  auto evict = client.node.askRequest();
+  auto evict = client.root.askRequest();
   evict.initRequest().setEvict(7);
   evict.send().wait(io.waitScope);
   EXPECT_EQ(node.asked.back().which, schema::Request::EVICT);
   EXPECT_EQ(node.asked.back().number, 7u);
   for (const bool end : {true, false}) {  // for the member actor alone
-    auto own = client.node.askRequest();
+    auto own = client.root.askRequest();
     if (end)
       own.initRequest().initEnd();
     else
@@ -140,13 +128,13 @@ TEST_F(Rpc, AnyCommandIsAskedByItsRequest) {
     EXPECT_EQ(errorOf(own.send()).code, ErrorCode::Unsupported);
   }
   RpcClient stranger(io, tcpAddress);
-  auto again = stranger.node.askRequest();
+  auto again = stranger.root.askRequest();
   again.initRequest().setEvict(7);
   EXPECT_EQ(errorOf(again.send()).code, ErrorCode::Denied);
-  auto cards = stranger.node.askRequest();
+  auto cards = stranger.root.askRequest();
   cards.initRequest().setCards();
   EXPECT_EQ(cards.send().wait(io.waitScope).getReply().getCards().size(), 2u);
-  auto trace = stranger.node.askRequest();
+  auto trace = stranger.root.askRequest();
   trace.initRequest().initTrace().setCard("0");
   trace.getRequest().getTrace().setSince(40);
   const auto told = trace.send().wait(io.waitScope);
@@ -158,13 +146,13 @@ TEST_F(Rpc, AnyCommandIsAskedByItsRequest) {
 TEST_F(Rpc, RefusalsAreFailedWithCodeAndMessageAndAFullMailboxIsOverloaded) {
   RpcClient client = connect();
   node.failNext = fail(ErrorCode::NoRoom, "no card has 9 GiB left: wait");
-  const Error noRoom = errorOf(client.node.bindRequest().send());
+  const Error noRoom = errorOf(client.root.bindRequest().send());
   EXPECT_EQ(noRoom.code, ErrorCode::NoRoom);
   EXPECT_EQ(noRoom.message, "no card has 9 GiB left: wait");
 
   sink.full = true;
   kj::Exception::Type type = kj::Exception::Type::FAILED;
-  client.node.infoRequest()
+  client.root.infoRequest()
       .send()
       .ignoreResult()
       .catch_([&](kj::Exception&& exception) { type = exception.getType(); })
@@ -177,21 +165,21 @@ TEST_F(Rpc, C5_CallsOfAConnectionAreLimited) {
   RpcClient client = connect();
   std::vector<kj::Promise<void>> calls;
   for (int i = 0; i < 3; ++i) {
-    calls.push_back(client.node.infoRequest().send().ignoreResult());
+    calls.push_back(client.root.infoRequest().send().ignoreResult());
   }
-  EXPECT_EQ(errorOf(client.node.infoRequest().send()).code, ErrorCode::Overloaded);
+  EXPECT_EQ(errorOf(client.root.infoRequest().send()).code, ErrorCode::Overloaded);
   EXPECT_EQ(actor.outstanding(), 3u);
   calls.clear();
   waitUntil([&] { return actor.outstanding() == 0; });
   scripted.silent = false;
-  client.node.infoRequest().send().wait(io.waitScope);
+  client.root.infoRequest().send().wait(io.waitScope);
 }
 
 TEST_F(Rpc, WatchTellsEventsUntilTheSubscriptionIsDropped) {
   std::vector<std::uint64_t> seqs;
   bool takes = true;
   RpcClient client = connect();
-  auto request = client.node.watchRequest();
+  auto request = client.root.watchRequest();
   request.setWatcher(kj::heap<EventLog>(seqs, takes));
   auto subscription = kj::heap(request.send().wait(io.waitScope).getSubscription());
   sink.tellEvent(1);
@@ -199,7 +187,7 @@ TEST_F(Rpc, WatchTellsEventsUntilTheSubscriptionIsDropped) {
   waitUntil([&] { return seqs.size() == 2; });
   EXPECT_EQ(seqs, (std::vector<std::uint64_t>{1, 2}));
 
-  auto second = client.node.watchRequest();
+  auto second = client.root.watchRequest();
   second.setWatcher(kj::heap<EventLog>(seqs, takes));
   EXPECT_EQ(errorOf(second.send()).code, ErrorCode::Overloaded);
 
@@ -212,7 +200,7 @@ TEST_F(Rpc, AWatcherThatLeavesIsForgotten) {
   bool takes = false;  // and it never took an event
   {
     RpcClient client = connect();
-    auto request = client.node.watchRequest();
+    auto request = client.root.watchRequest();
     request.setWatcher(kj::heap<EventLog>(seqs, takes));
     const auto response = request.send().wait(io.waitScope);
     sink.tellEvent(1);
@@ -223,28 +211,28 @@ TEST_F(Rpc, AWatcherThatLeavesIsForgotten) {
 
 TEST_F(Rpc, ATcpPeerMayReadButNeitherChangeNorBind) {
   RpcClient client(io, tcpAddress);
-  EXPECT_EQ(view(client.node.infoRequest().send().wait(io.waitScope).getInfo().getName()), "here");
+  EXPECT_EQ(view(client.root.infoRequest().send().wait(io.waitScope).getInfo().getName()), "here");
   EXPECT_FALSE(node.asked.back().mayChange);
-  EXPECT_EQ(errorOf(client.node.bindRequest().send()).code, ErrorCode::Denied);
-  EXPECT_EQ(errorOf(client.node.unbindRequest().send()).code, ErrorCode::Denied);
-  EXPECT_EQ(errorOf(client.node.cordonRequest().send()).code, ErrorCode::Denied);
-  EXPECT_EQ(errorOf(client.node.uncordonRequest().send()).code, ErrorCode::Denied);
-  EXPECT_EQ(errorOf(client.node.setPolicyRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.root.bindRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.root.unbindRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.root.cordonRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.root.uncordonRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.root.setPolicyRequest().send()).code, ErrorCode::Denied);
 }
 
 TEST_F(Rpc, WrongArgumentsAreRefusedBeforeTheNodeIsAsked) {
   RpcClient client = connect();
-  auto cordon = client.node.cordonRequest();
+  auto cordon = client.root.cordonRequest();
   const std::string longName(300, 'x');
   cordon.setCard(ptr(longName));
   EXPECT_EQ(errorOf(cordon.send()).code, ErrorCode::InvalidArgument);
-  auto policy = client.node.setPolicyRequest();
+  auto policy = client.root.setPolicyRequest();
   policy.setPolicy(static_cast<schema::Policy>(99));
   EXPECT_EQ(errorOf(policy.send()).code, ErrorCode::InvalidArgument);
-  auto bind = client.node.bindRequest();
+  auto bind = client.root.bindRequest();
   bind.initSpec().setClass(static_cast<schema::TaskClass>(99));
   EXPECT_EQ(errorOf(bind.send()).code, ErrorCode::InvalidArgument);
-  auto gone = client.node.bindRequest();
+  auto gone = client.root.bindRequest();
   gone.initSpec().setOwnerPid(0x7FFFFFFF);
   EXPECT_EQ(errorOf(gone.send()).code, ErrorCode::InvalidArgument);
   EXPECT_TRUE(node.asked.empty());
@@ -253,11 +241,11 @@ TEST_F(Rpc, WrongArgumentsAreRefusedBeforeTheNodeIsAsked) {
 TEST_F(Rpc, C7_AMessageAboveTheLimitClosesItsConnectionOnly) {
   RpcClient client = connect();
   RpcClient other = connect();
-  auto cordon = client.node.cordonRequest();
+  auto cordon = client.root.cordonRequest();
   const std::string huge(1 << 20, 'x');
   cordon.setCard(ptr(huge));
   EXPECT_EQ(errorOf(cordon.send()).code, ErrorCode::Unavailable);
-  other.node.infoRequest().send().wait(io.waitScope);
+  other.root.infoRequest().send().wait(io.waitScope);
 }
 
 TEST_F(Rpc, C7_GarbageIsHarmless) {
@@ -273,20 +261,20 @@ TEST_F(Rpc, C7_GarbageIsHarmless) {
   }
   EXPECT_TRUE(node.asked.empty());
   RpcClient client = connect();
-  client.node.infoRequest().send().wait(io.waitScope);
+  client.root.infoRequest().send().wait(io.waitScope);
 }
 
 TEST_F(Rpc, C7_ConnectionsAreLimited) {
   std::vector<kj::Own<RpcClient>> clients;
   for (int i = 0; i < 4; ++i) {
     clients.push_back(kj::heap<RpcClient>(io, "unix:" + path));
-    clients.back()->node.infoRequest().send().wait(io.waitScope);
+    clients.back()->root.infoRequest().send().wait(io.waitScope);
   }
   RpcClient extra = connect();
-  EXPECT_EQ(errorOf(extra.node.infoRequest().send()).code, ErrorCode::Unavailable);
+  EXPECT_EQ(errorOf(extra.root.infoRequest().send()).code, ErrorCode::Unavailable);
   clients.pop_back();
   waitUntil([&] { return server->connections() == 3; });
-  connect().node.infoRequest().send().wait(io.waitScope);
+  connect().root.infoRequest().send().wait(io.waitScope);
 }
 
 }  // namespace
