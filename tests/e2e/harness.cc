@@ -1,5 +1,7 @@
 #include "tests/e2e/harness.h"
 
+#include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -74,11 +76,13 @@ Scheduler::Scheduler(std::vector<std::string> arguments, Environment environment
              std::move(environment)) {}
 
 Json Scheduler::post(const std::string& verb, const Json& body) const {
-  const std::string sent = folder() / "body";
+  static std::atomic<unsigned> posts{0};  // binds are posted beside each other
+  const std::string sent = folder() / ("body-" + std::to_string(++posts));
   std::ofstream(sent) << body;
   const Finished answer =
       run({"/usr/bin/curl", "-s", "-H", "Content-Type: application/json", "--data-binary",
            "@" + sent, "http://" + logged("http") + "/scheduler/" + verb});
+  std::filesystem::remove(sent);
   return answer.status == 0 ? Json::parse(answer.output, nullptr, false) : Json();
 }
 
