@@ -379,13 +379,14 @@ check_preemption() {
   clear_pods
 }
 
+# How many pods whose names begin so are bound.
+bound_of() { kubectl get pods -o json | jq --arg begin "$1" '[.items[] |
+  select(.spec.nodeName and (.metadata.name | startswith($begin)))] | length'; }
+bound_is() { [ "$(bound_of "$1")" = "$2" ]; }
 # Pods that start together: none before all are here and fit at once; of two groups that do not fit
 # beside each other one runs whole and the other waits whole; many at once; and those of a Job.
 check_groups() {
   cards sim:8x64 8
-  bound_of() { kubectl get pods -o json | jq --arg begin "$1" '[.items[] |
-    select(.spec.nodeName and (.metadata.name | startswith($begin)))] | length'; }
-  bound_is() { [ "$(bound_of "$1")" = "$2" ]; }
   GROUP=train GROUP_SIZE=4
   for i in 1 2 3; do run_pod "rank-$i" '' 'core=100' sleep infinity; done
   await_event rank-3 'GroupWaits: 3 of 4 pods of its group are here'
@@ -764,8 +765,8 @@ check_chart() {
 }
 
 ALL='install examples quota namespace_quota webhook labels multi_card card_nodes claims by_claims
-  hundred failures preemption groups leaders policy_file three_hundred waits node_loss restarts
-  leader uninstall chart'
+  hundred failures preemption groups leaders policy_file three_hundred waits wide_groups node_loss
+  restarts leader uninstall chart'
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- $ALL
 for name in "$@"; do
