@@ -379,10 +379,26 @@ check_preemption() {
   clear_pods
 }
 
-# How many pods whose names begin so are bound.
-bound_of() { kubectl get pods -o json | jq --arg begin "$1" '[.items[] |
+# --- pods of groups, whose names begin with their group's ---
+
+bound_of() { kubectl get pods -o json | jq --arg begin "$1-" '[.items[] |
   select(.spec.nodeName and (.metadata.name | startswith($begin)))] | length'; }
 bound_is() { [ "$(bound_of "$1")" = "$2" ]; }
+# Of the groups x and y one is bound whole, $first, and of the other, $second, nobody.
+one_is_whole() {   # SIZE
+  first=x second=y
+  bound_is x "$1" || first=y second=x
+  bound_is $first "$1" && bound_is $second 0
+}
+each_is_whole() {   # SIZE GROUP...
+  size=$1
+  shift
+  for group in "$@"; do
+    bound_is "$group" 0 || bound_is "$group" "$size" ||
+      fail "$(bound_of "$group") of group $group are bound"
+  done
+}
+
 # Pods that start together: none before all are here and fit at once; of two groups that do not fit
 # beside each other one runs whole and the other waits whole; many at once; and those of a Job.
 check_groups() {
@@ -402,9 +418,7 @@ check_groups() {
   for i in 1 2 3 4 5 6; do
     for g in x y; do echo ---; GROUP=$g; pod "$g-$i" '' 'core=100' sleep infinity; done
   done | kubectl create -f - >/dev/null
-  one_is_whole() { { bound_is x 6 && bound_is y 0; } || { bound_is x 0 && bound_is y 6; }; }
-  await 60 "one of two groups" one_is_whole || fail "$(bound_of x) and $(bound_of y) are bound"
-  if bound_is x 6; then first=x second=y; else first=y second=x; fi
+  await 60 "one of two groups" one_is_whole 6 || fail "$(bound_of x) and $(bound_of y) are bound"
   # Each says what its last try found, and only the last of them found all here.
   told_of_room() { for i in 1 2 3 4 5 6; do events_of "$second-$i"; done |
     grep -o 'GroupWaits: 6 pods of its group are to start at once, and 2 fit'; }
@@ -426,12 +440,8 @@ check_groups() {
   done | kubectl create -f - >/dev/null
   await 120 "twelve groups bound" bound_is many 96 || fail "$(bound_of many) are bound"
   saw "12 of 13 groups of 8, 96 pods, are bound after $(($(date +%s%3N) - at)) ms"
-  for g in 01 02 03 04 05 06 07 08 09 10 11 12 13; do
-    case "$(bound_of "many-$g")" in
-      0 | 8) ;;
-      *) fail "$(bound_of "many-$g") of group $g are bound" ;;
-    esac
-  done
+  # shellcheck disable=SC2046
+  each_is_whole 8 $(seq -f many-%02g 13)
   await 180 "96 run" count_is 96 || fail "$(running) run"
   await_sums
   GROUP='' GROUP_SIZE=''

@@ -152,19 +152,17 @@ check_wide_groups() {
   watching wide-groups
   at=$(date +%s%3N)
   GROUP=wide GROUP_SIZE=20 many 20 wide '' 'core=100' sleep infinity
-  await 120 "20 bound" bound_is wide- 20 || fail "$(bound_of wide-) are bound"
+  await 120 "20 bound" bound_is wide 20 || fail "$(bound_of wide) are bound"
   saw "20 whole cards of 24 for one group after $(($(date +%s%3N) - at)) ms, on" \
     "$(kubectl get pods -o json | jq '[.items[].spec.nodeName] | unique | length') nodes"
   clear_all
 
   for g in x y; do GROUP=$g GROUP_SIZE=14 many 14 "$g" '' 'core=100' sleep infinity; done
-  one_is_whole() { { bound_is x- 14 && bound_is y- 0; } || { bound_is x- 0 && bound_is y- 14; }; }
-  await 120 "one of two groups" one_is_whole || fail "$(bound_of x-) and $(bound_of y-) are bound"
-  if bound_is x- 14; then first=x second=y; else first=y second=x; fi
+  await 120 "one of two groups" one_is_whole 14 || fail "$(bound_of x) and $(bound_of y) are bound"
   at=$(date +%s%3N)
   for i in $(seq 14); do echo "$first-$i"; done | xargs kubectl delete pod --wait=false >/dev/null
-  kill -KILL "$(pidof qgpu-scheduler)"
-  await 120 "the other group" bound_is "$second-" 14 || fail "$(bound_of "$second-") are bound"
+  gone_scheduler_killed
+  await 120 "the other group" bound_is "$second" 14 || fail "$(bound_of "$second") are bound"
   saw "one of two groups of 14 is bound whole; the other $(($(date +%s%3N) - at)) ms after the" \
     "first was deleted and the scheduler killed"
   clear_all
@@ -173,14 +171,10 @@ check_wide_groups() {
   for g in $(seq 11 42); do
     GROUP=$g GROUP_SIZE=8 many 8 "many-$g" '' 'core=10 memory=6' sleep infinity
   done
-  await 300 "30 groups bound" bound_is many- 240 || fail "$(bound_of many-) are bound"
+  await 300 "30 groups bound" bound_is many 240 || fail "$(bound_of many) are bound"
   saw "30 of 32 groups of 8, 240 pods, are bound after $(($(date +%s%3N) - at)) ms"
-  for g in $(seq 11 42); do
-    case "$(bound_of "many-$g-")" in
-      0 | 8) ;;
-      *) fail "$(bound_of "many-$g-") of group $g are bound" ;;
-    esac
-  done
+  # shellcheck disable=SC2046
+  each_is_whole 8 $(seq -f many-%g 11 42)
   await 600 "240 run" reached running many- 240 || fail "$(moments running many-) run"
   clear_all
   watched
