@@ -10,37 +10,46 @@ namespace qgpu::sim {
 namespace {
 
 constexpr std::uint64_t kTracedEvents = 60;  // before a failure
-constexpr std::size_t kPlantBatch = 32;
-// Within which a planted bug must be found. The first are those that were quick at it when somebody
-// looked.
-constexpr const char* kPlantSeeds = "1,2,3,4,5,7,11,26,31,32,44,63,64,74,102,819,592,1..2000";
-constexpr const char* kClusterPlantSeeds = "1,2,3,4,8,16,51,57,122,1033,1..2000";
+constexpr std::size_t kPlantBatch = 4;       // seeds that are tried beside each other
+// Within which a planted bug must be found, for each kind of world. The first are those that find
+// them all, and those that find most come first of these.
+constexpr const char* kPlantSeeds[] = {
+    "2,1,5,3,8,37,4,11,15,24,32,33,44,49,74,86,117,135,1040,1..2000",
+    "3,1,8,2,16,7,10,45,53,57,149,155,508,1..2000",
+    "3,4,34,16,37,1..2000",
+};
 
 struct Names {
   const char* name;
   const char* about;
+  Kind kind;
 };
+#define X(name, about) {#name, #about, KIND},
+#define Y(name, about) {#name, about, KIND},
 constexpr Names kBugs[] = {
-#define X(name, invariant) {#name, invariant},
-    QGPU_BUGS(X)
-#undef X
-};
-constexpr Names kClusterBugs[] = {
-#define X(name, invariant) {#name, invariant},
-    QGPU_CLUSTER_BUGS(X)
-#undef X
+#define KIND Kind::Node
+    QGPU_BUGS(Y)
+#undef KIND
+#define KIND Kind::Cluster
+        QGPU_CLUSTER_BUGS(Y)
+#undef KIND
+#define KIND Kind::Paging
+            QGPU_PAGING_BUGS(Y)
+#undef KIND
 };
 constexpr Names kMarks[] = {
-#define X(name, kind) {#name, #kind},
-    QGPU_MARKS(X) QGPU_CLUSTER_MARKS(X)
-#undef X
+#define KIND Kind::Node
+    QGPU_MARKS(X)
+#undef KIND
+#define KIND Kind::Cluster
+        QGPU_CLUSTER_MARKS(X)
+#undef KIND
+#define KIND Kind::Paging
+            QGPU_PAGING_MARKS(X)
+#undef KIND
 };
-constexpr Names kClusterMarks[] = {
-#define X(name, kind) {#name, #kind},
-    QGPU_CLUSTER_MARKS(X)
 #undef X
-};
-constexpr std::size_t kNodeMarks = std::size(kMarks) - std::size(kClusterMarks);
+#undef Y
 
 struct Command {
   std::string seed;
@@ -57,8 +66,8 @@ struct Command {
 };
 
 std::string replay(std::uint64_t seed, const RunnerOptions& options) {
-  std::string command =
-      std::string("qgpu-sim ") + (options.cluster ? "--cluster " : "") + std::to_string(seed);
+  std::string command = std::string("qgpu-sim ") + optionOf(options.kind) +
+                        (*optionOf(options.kind) != 0 ? " " : "") + std::to_string(seed);
   for (const std::string& set : options.sets) command += " --set " + set;
   if (!options.plant.empty()) command += " --plant " + options.plant;
   return command;
@@ -110,7 +119,7 @@ int report(const Summary& summary, const Command& command) {
   for (const Summary::Bad& bad : summary.bad) print(bad.seed, bad.failure, command.runner);
   std::uint64_t missing = 0;
   for (std::size_t i = 0; i < std::size(kMarks); ++i) {
-    if ((i >= kNodeMarks) != command.runner.cluster) continue;  // of the other kind of seeds
+    if (kMarks[i].kind != command.runner.kind) continue;
     const bool must = kMarks[i].about == std::string("Must");
     missing += must && summary.marks[i] == 0 ? 1 : 0;
     if (!command.marks && summary.marks[i] != 0) continue;
@@ -176,17 +185,17 @@ Finding find(const Seeds& seeds, const std::string& invariant, const RunnerOptio
 
 // Each planted bug, until a seed finds it.
 int runBugs(const Command& command) {
-  const char* known = command.runner.cluster ? kClusterPlantSeeds : kPlantSeeds;
-  const auto seeds = Seeds::parse(command.seeds.empty() ? known : command.seeds);
+  const auto kind = static_cast<std::size_t>(command.runner.kind);
+  const auto seeds = Seeds::parse(command.seeds.empty() ? kPlantSeeds[kind] : command.seeds);
   if (!seeds) {
     std::fprintf(stderr, "qgpu-sim: %s\n", seeds.error().message.c_str());
     return static_cast<int>(Failing::Usage);
   }
   int missed = 0;
-  const std::vector<Names> bugs =
-      command.runner.cluster ? std::vector<Names>(std::begin(kClusterBugs), std::end(kClusterBugs))
-                             : std::vector<Names>(std::begin(kBugs), std::end(kBugs));
-  for (const Names& bug : bugs) {
+  std::size_t planted = 0;
+  for (const Names& bug : kBugs) {
+    if (bug.kind != command.runner.kind) continue;
+    ++planted;
     if (!command.runner.plant.empty() && command.runner.plant != bug.name) continue;
     RunnerOptions options = command.runner;
     options.plant = bug.name;
@@ -204,7 +213,7 @@ int runBugs(const Command& command) {
     }
     std::fflush(stdout);
   }
-  std::printf("{\"sim\":\"planted\",\"bugs\":%zu,\"missed\":%d}\n", bugs.size(), missed);
+  std::printf("{\"sim\":\"planted\",\"bugs\":%zu,\"missed\":%d}\n", planted, missed);
   return missed == 0 ? 0 : static_cast<int>(Failing::NotFound);
 }
 
@@ -228,7 +237,7 @@ int runShrink(const Command& command) {
   return static_cast<int>(summary.bad[0].failure.failing);
 }
 
-// A line of the file: a seed, of a cluster where that word is before it, then the name=value
+// A line of the file: a seed, of another kind where its word is before it, then the name=value
 // settings under which it failed.
 int runRegressions(const Command& command) {
   std::ifstream file(command.regressions);
@@ -242,8 +251,11 @@ int runRegressions(const Command& command) {
     std::string seed;
     if (!(words >> seed)) continue;
     RunnerOptions options = command.runner;
-    options.cluster = seed == "cluster";
-    if (options.cluster) words >> seed;
+    for (const Kind kind : {Kind::Cluster, Kind::Paging}) {
+      if (seed != optionOf(kind) + 2) continue;
+      options.kind = kind;
+      words >> seed;
+    }
     options.quiet = true;
     for (std::string set; words >> set;) options.sets.push_back(set);
     const auto seeds = Seeds::parse(seed);
@@ -277,11 +289,11 @@ int runPowerLoss(const Command& command) {
 }
 
 int runList() {
-  for (const Names& bug : kBugs) std::printf("bug  %-32s %s\n", bug.name, bug.about);
-  for (const Names& bug : kClusterBugs) {
-    std::printf("bug  %-32s %s (of a cluster)\n", bug.name, bug.about);
-  }
-  for (const Names& mark : kMarks) std::printf("mark %-32s %s\n", mark.name, mark.about);
+  const auto list = [](const char* what, const Names& one) {
+    std::printf("%-4s %-32s %-4s %s\n", what, one.name, one.about, optionOf(one.kind));
+  };
+  for (const Names& bug : kBugs) list("bug", bug);
+  for (const Names& mark : kMarks) list("mark", mark);
   return 0;
 }
 
@@ -313,6 +325,7 @@ int main(int argc, char** argv) {
       "One qgpu node in a world that a seed decides: real actors and store, simulated tenants, "
       "disk and faults.\nExit status: 0 good, 2 usage, 3 crash, 4 liveness, 5 invariant, "
       "6 nondeterminism, 7 a planted bug or a mark was missed.");
+  using qgpu::sim::Kind;
   qgpu::sim::Command command;
   app.add_option("seed", command.seed, "run this seed; a failure shows its last events");
   app.add_option("--seeds", command.seeds, "run many: 1..1000 or 3,17,40..50");
@@ -330,8 +343,12 @@ int main(int argc, char** argv) {
   app.add_flag("--marks", command.marks, "with --seeds: show all marks, a missed one is an error");
   app.add_flag("--list", command.list, "names of bugs and marks");
   app.add_flag("--trace", command.trace, "with one seed: write out every event");
-  app.add_flag("--cluster", command.runner.cluster,
-               "schedulers and several nodes on a network, instead of one node");
+  const auto world = [&app, &command](Kind kind, const char* about) {
+    const auto chosen = [&command, kind] { command.runner.kind = kind; };
+    return app.add_flag_callback(optionOf(kind), chosen, about);
+  };
+  world(Kind::Cluster, "schedulers and several nodes on a network, instead of one node")
+      ->excludes(world(Kind::Paging, "a card whose tasks have memory that can leave it"));
   app.add_flag("--worker", command.worker)->group("");
   CLI11_PARSE(app, argc, argv);
   return qgpu::sim::choose(command);

@@ -78,6 +78,17 @@ namespace qgpu::sim {
   X(UnsureTakenForUndone, "D1") \
   X(LoadedTooEarly, "D1")
 
+// Of memory that leaves a card: in the manager's decisions and in the library's.
+#define QGPU_PAGING_BUGS(X)    \
+  X(BackAtFirstAnswer, "M1")   \
+  X(IdleByCallsAlone, "M2")    \
+  X(LimitBelievedAtOnce, "M3") \
+  X(RoomTakenPiecewise, "M4")  \
+  X(ReleasedUncopied, "M5")    \
+  X(NeedWaitsForever, "M6")    \
+  X(OrphanGoesOn, "M7")        \
+  X(FirmLeaves, "M8")
+
 // Each with whether every 5,000 seeds must hit it: X(name, Must) or X(name, Rare).
 #define QGPU_MARKS(X)          \
   X(CommitFailed, Must)        \
@@ -156,16 +167,28 @@ namespace qgpu::sim {
   X(CommitUnsure, Must)       \
   X(ChangeFoundDone, Must)
 
+// Marks of seeds of memory that leaves a card.
+#define QGPU_PAGING_MARKS(X) \
+  X(DrainGivenUp, Must)      \
+  X(LimitTrimmed, Must)      \
+  X(MoreOutThanBefore, Must) \
+  X(StayCutShort, Must)      \
+  X(TurnedBack, Must)        \
+  X(FreedWhileOut, Must)     \
+  X(OrphanWentOn, Must)      \
+  X(EndedForNeed, Must)      \
+  X(NeedRefused, Must)
+
 enum class Bug : std::uint8_t {
 #define X(name, invariant) name,
-  QGPU_BUGS(X) QGPU_CLUSTER_BUGS(X)
+  QGPU_BUGS(X) QGPU_CLUSTER_BUGS(X) QGPU_PAGING_BUGS(X)
 #undef X
       kNone
 };
 
 enum class Mark : std::uint8_t {
 #define X(name, kind) name,
-  QGPU_MARKS(X) QGPU_CLUSTER_MARKS(X)
+  QGPU_MARKS(X) QGPU_CLUSTER_MARKS(X) QGPU_PAGING_MARKS(X)
 #undef X
       kCount
 };

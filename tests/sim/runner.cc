@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "tests/sim/cluster/cluster_world.h"
+#include "tests/sim/paging/paging_world.h"
 #include "tests/testing/child_process.h"
 
 namespace qgpu::sim {
@@ -40,7 +41,7 @@ class Worker {
     int out[2];
     if (::pipe2(in, O_CLOEXEC) != 0 || ::pipe2(out, O_CLOEXEC) != 0) std::abort();
     std::vector<std::string> words = {"/proc/self/exe", "--worker"};
-    if (options.cluster) words.emplace_back("--cluster");
+    if (*optionOf(options.kind) != 0) words.emplace_back(optionOf(options.kind));
     for (const std::string& set : options.sets) words.insert(words.end(), {"--set", set});
     if (!options.plant.empty()) words.insert(words.end(), {"--plant", options.plant});
     pid_ = testing::startProgram(words, {}, {.in = in[0], .out = out[1]});
@@ -214,7 +215,53 @@ std::string oneLine(std::string text) {
   return text;
 }
 
-// The options of a seed, of either kind.
+// The kinds of worlds, with what --shrink may take away.
+template <typename Drawn>
+struct Number {
+  std::string name;
+  std::uint64_t least;
+  std::function<std::uint64_t(const Drawn&)> get;
+};
+struct NodeKind {
+  using Drawn = Options;
+  using Life = World;
+  static const auto& faults() { return faultNames(); }
+  static std::vector<Number<Drawn>> numbers() {
+    return {{"cards=", 1, [](const Drawn& o) { return std::uint64_t{o.cards}; }},
+            {"tasks=", 1, [](const Drawn& o) { return std::uint64_t{o.tasks}; }},
+            {"events=", 100, [](const Drawn& o) { return o.events; }}};
+  }
+};
+struct ClusterKind {
+  using Drawn = ClusterOptions;
+  using Life = ClusterWorld;
+  static const auto& faults() { return clusterFaultNames(); }
+  static std::vector<Number<Drawn>> numbers() {
+    return {{"nodes=", 1, [](const Drawn& o) { return std::uint64_t{o.nodes}; }},
+            {"cards=", 1, [](const Drawn& o) { return std::uint64_t{o.cards}; }},
+            {"tasks=", 1, [](const Drawn& o) { return std::uint64_t{o.tasks}; }},
+            {"events=", 100, [](const Drawn& o) { return o.events; }}};
+  }
+};
+struct PagingKind {
+  using Drawn = PagingOptions;
+  using Life = PagingWorld;
+  static const auto& faults() { return pagingFaultNames(); }
+  static std::vector<Number<Drawn>> numbers() {
+    return {{"tasks=", 1, [](const Drawn& o) { return std::uint64_t{o.tasks}; }},
+            {"processes=", 1, [](const Drawn& o) { return std::uint64_t{o.processes}; }},
+            {"tenants=", 0, [](const Drawn& o) { return std::uint64_t{o.tenants}; }},
+            {"events=", 100, [](const Drawn& o) { return o.events; }}};
+  }
+};
+template <typename Use>
+auto ofKind(Kind kind, Use use) {
+  if (kind == Kind::Cluster) return use(ClusterKind());
+  if (kind == Kind::Paging) return use(PagingKind());
+  return use(NodeKind());
+}
+
+// The options of a seed.
 template <typename Drawn>
 Result<Drawn> optionsOf(std::uint64_t seed, const std::vector<std::string>& sets) {
   Drawn options = Drawn::draw(seed);
@@ -236,6 +283,10 @@ bool failsAlike(const std::vector<std::string>& sets, std::uint64_t seed, const 
 
 }  // namespace
 
+const char* optionOf(Kind kind) {
+  return kind == Kind::Cluster ? "--cluster" : kind == Kind::Paging ? "--paging" : "";
+}
+
 Result<Seeds> Seeds::parse(const std::string& text) {
   Seeds seeds;
   std::istringstream parts(text);
@@ -255,31 +306,25 @@ Result<Seeds> Seeds::parse(const std::string& text) {
 }
 
 Result<std::string> settingsOf(std::uint64_t seed, const RunnerOptions& options) {
-  if (options.cluster) {
-    const auto drawn = optionsOf<ClusterOptions>(seed, options.sets);
+  return ofKind(options.kind, [&]<typename K>(K) -> Result<std::string> {
+    const auto drawn = optionsOf<typename K::Drawn>(seed, options.sets);
     if (!drawn) return drawn.error();
     return drawn->text();
-  }
-  const auto drawn = optionsOf<Options>(seed, options.sets);
-  if (!drawn) return drawn.error();
-  return drawn->text();
+  });
 }
 
 Result<Outcome> runSeed(std::uint64_t seed, const RunnerOptions& options, std::uint64_t traceFrom) {
-  if (options.cluster) {
-    const auto drawn = optionsOf<ClusterOptions>(seed, options.sets);
+  return ofKind(options.kind, [&]<typename K>(K) -> Result<Outcome> {
+    const auto drawn = optionsOf<typename K::Drawn>(seed, options.sets);
     if (!drawn) return drawn.error();
-    return ClusterWorld(*drawn, traceFrom).run();
-  }
-  const auto drawn = optionsOf<Options>(seed, options.sets);
-  if (!drawn) return drawn.error();
-  return World(*drawn, traceFrom).run();
+    return typename K::Life(*drawn, traceFrom).run();
+  });
 }
 
 Bug bugNamed(const std::string& name) {
   constexpr const char* kNames[] = {
 #define X(bug, invariant) #bug,
-      QGPU_BUGS(X) QGPU_CLUSTER_BUGS(X)
+      QGPU_BUGS(X) QGPU_CLUSTER_BUGS(X) QGPU_PAGING_BUGS(X)
 #undef X
   };
   for (std::size_t i = 0; i < std::size(kNames); ++i) {
@@ -355,10 +400,9 @@ int work(const RunnerOptions& options) {
 namespace {
 
 // What is left of `sets` after each attempt to take something away.
-template <typename Drawn, typename Names, typename Smaller>
+template <typename K>
 std::vector<std::string> shrinkAs(std::uint64_t seed, const Failure& failure,
-                                  const RunnerOptions& options, const Names& faults,
-                                  const std::vector<Smaller>& numbers) {
+                                  const RunnerOptions& options) {
   std::vector<std::string> sets = options.sets;
   const auto attempt = [&](const std::string& assignment) {
     std::vector<std::string> more = sets;
@@ -367,15 +411,15 @@ std::vector<std::string> shrinkAs(std::uint64_t seed, const Failure& failure,
     sets = std::move(more);
     return true;
   };
-  const auto now = [&] { return *optionsOf<Drawn>(seed, sets); };
-  for (const auto& entry : faults) {
-    Drawn without = now();
+  const auto now = [&] { return *optionsOf<typename K::Drawn>(seed, sets); };
+  for (const auto& entry : K::faults()) {
+    auto without = now();
     if (!without.has(entry.fault)) continue;
     without.remove(entry.fault);
     const std::string text = without.text();
     attempt(text.substr(0, text.find(' ')));
   }
-  for (const Smaller& number : numbers) {
+  for (const auto& number : K::numbers()) {
     const auto value = [&] { return static_cast<std::uint64_t>(number.get(now())); };
     while (value() > number.least &&
            attempt(number.name + std::to_string(std::max(value() / 2, number.least)))) {
@@ -384,30 +428,11 @@ std::vector<std::string> shrinkAs(std::uint64_t seed, const Failure& failure,
   return sets;
 }
 
-template <typename Drawn>
-struct Number {
-  std::string name;
-  std::uint64_t least;
-  std::function<std::uint64_t(const Drawn&)> get;
-};
-
 }  // namespace
 
 std::vector<std::string> shrink(std::uint64_t seed, const Failure& failure,
                                 const RunnerOptions& options) {
-  if (!options.cluster) {
-    const std::vector<Number<Options>> numbers = {
-        {"cards=", 1, [](const Options& o) { return std::uint64_t{o.cards}; }},
-        {"tasks=", 1, [](const Options& o) { return std::uint64_t{o.tasks}; }},
-        {"events=", 100, [](const Options& o) { return o.events; }}};
-    return shrinkAs<Options>(seed, failure, options, faultNames(), numbers);
-  }
-  const std::vector<Number<ClusterOptions>> numbers = {
-      {"nodes=", 1, [](const ClusterOptions& o) { return std::uint64_t{o.nodes}; }},
-      {"cards=", 1, [](const ClusterOptions& o) { return std::uint64_t{o.cards}; }},
-      {"tasks=", 1, [](const ClusterOptions& o) { return std::uint64_t{o.tasks}; }},
-      {"events=", 100, [](const ClusterOptions& o) { return o.events; }}};
-  return shrinkAs<ClusterOptions>(seed, failure, options, clusterFaultNames(), numbers);
+  return ofKind(options.kind, [&]<typename K>(K) { return shrinkAs<K>(seed, failure, options); });
 }
 
 }  // namespace qgpu::sim

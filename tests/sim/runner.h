@@ -18,10 +18,15 @@ struct Seeds {
   static Result<Seeds> parse(const std::string& text);
 };
 
+// Which kind of world seeds are of.
+enum class Kind : std::uint8_t { Node, Cluster, Paging };
+// The option that chooses it; empty: none.
+const char* optionOf(Kind kind);
+
 struct RunnerOptions {
-  bool cluster = false;  // seeds of clusters, not of single nodes
-  unsigned jobs = 0;     // 0: as many as there are CPUs
-  bool twice = false;    // each seed in two processes, whose hashes must agree
+  Kind kind = Kind::Node;
+  unsigned jobs = 0;   // 0: as many as there are CPUs
+  bool twice = false;  // each seed in two processes, whose hashes must agree
   bool stopAtFirst = false;
   bool quiet = false;             // no progress on stderr
   std::vector<std::string> sets;  // "name=value", applied to each seed's options

@@ -95,7 +95,8 @@ for part in $parts; do
       done ;;
     planted)
       chunk planted all "$bin/qgpu-sim" --bugs --quiet
-      chunk planted cluster "$bin/qgpu-sim" --cluster --bugs --quiet ;;
+      chunk planted cluster "$bin/qgpu-sim" --cluster --bugs --quiet
+      chunk planted paging "$bin/qgpu-sim" --paging --bugs --quiet ;;
     power) chunk power 20000 "$bin/qgpu-sim" --power-loss 20000 ;;
     kills)
       n=1
