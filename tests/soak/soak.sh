@@ -5,17 +5,18 @@
 #
 #   soak.sh ROOT BUILD FUZZ_BUILD [PART...]
 #
-# Parts: again seeds cluster planted power kills starve fuzz load packages chaos. `again` runs each
-# test that does not judge by time 20 times in a row, beside others. `packages` upgrades them 20
+# Parts: again seeds cluster paging planted power kills starve fuzz load packages chaos. `again` runs
+# each test that does not judge by time 20 times in a row, beside others. `packages` upgrades them 20
 # times under a program. `chaos` harms a real cluster for CHAOS_MINUTES (60), by CHAOS_SEED (1).
 #
-# SOAK_TIMES, SOAK_SEEDS, SOAK_CLUSTER_SEEDS, SOAK_KILLS, SOAK_FUZZ_SECONDS, SOAK_LOAD_MINUTES
-# and SOAK_UPGRADES shorten or lengthen a part; SOAK_TESTS=REGEX chooses the tests of `again`.
+# SOAK_TIMES, SOAK_SEEDS, SOAK_CLUSTER_SEEDS, SOAK_PAGING_SEEDS, SOAK_KILLS, SOAK_FUZZ_SECONDS,
+# SOAK_LOAD_MINUTES and SOAK_UPGRADES shorten or lengthen a part; SOAK_TESTS=REGEX chooses the tests
+# of `again`.
 set -eu
 
 root=$1 build=$2 fuzz=$3
 shift 3
-all='again seeds cluster planted power kills starve fuzz load packages chaos'
+all='again seeds cluster paging planted power kills starve fuzz load packages chaos'
 parts=${*:-$all}
 mkdir -p "$build/soak"
 ledger=$build/soak/ledger.tsv
@@ -55,6 +56,18 @@ chunk() {
 }
 
 bin=$build/bin
+
+# seeds_of PART LAST [OPTION]: of the simulator, 5,000 at a time.
+seeds_of() {
+  from=1
+  while [ "$from" -le "$2" ]; do
+    to=$((from + 4999))
+    # shellcheck disable=SC2086
+    chunk "$1" "$from..$to" "$bin/qgpu-sim" ${3:-} --seeds "$from..$to" --marks --quiet
+    from=$((to + 1))
+  done
+}
+
 for part in $parts; do
   case $part in
     again)
@@ -79,20 +92,9 @@ for part in $parts; do
           esac
           echo "soak: again $name: $is, see $build/soak/again.log"
         done ;;
-    seeds)
-      from=1
-      while [ "$from" -le "${SOAK_SEEDS:-100000}" ]; do
-        to=$((from + 4999))
-        chunk seeds "$from..$to" "$bin/qgpu-sim" --seeds "$from..$to" --marks --quiet
-        from=$((to + 1))
-      done ;;
-    cluster)
-      from=1
-      while [ "$from" -le "${SOAK_CLUSTER_SEEDS:-50000}" ]; do
-        to=$((from + 4999))
-        chunk cluster "$from..$to" "$bin/qgpu-sim" --cluster --seeds "$from..$to" --marks --quiet
-        from=$((to + 1))
-      done ;;
+    seeds) seeds_of seeds "${SOAK_SEEDS:-100000}" ;;
+    cluster) seeds_of cluster "${SOAK_CLUSTER_SEEDS:-50000}" --cluster ;;
+    paging) seeds_of paging "${SOAK_PAGING_SEEDS:-100000}" --paging ;;
     planted)
       chunk planted all "$bin/qgpu-sim" --bugs --quiet
       chunk planted cluster "$bin/qgpu-sim" --cluster --bugs --quiet
