@@ -140,12 +140,12 @@ TEST_F(ResidencyTest, M1_ATaskIsBackOnceEachProcessIsIn) {
   residency->attached(kA, 2, now, orders);
   residency->need(1, gibibytes(1), now, orders);
   look();
-  for (const std::uint32_t process : {0, 1}) answers(kA, PagingAnswer::Idle, process);
+  for (const std::uint32_t process : {0u, 1u}) answers(kA, PagingAnswer::Idle, process);
   EXPECT_EQ(told(kA), Phase::Drain);
   residency->died(kA, 2, now, orders);  // of whom nothing is awaited any more
   EXPECT_EQ(told(kA), Phase::Out);
   holds(kA, gibibytes(15), gibibytes(1));
-  for (const std::uint32_t process : {0, 1}) answers(kA, PagingAnswer::Left, process);
+  for (const std::uint32_t process : {0u, 1u}) answers(kA, PagingAnswer::Left, process);
   residency->given(1, now, orders);
   clear();
   passes(seconds(1));
