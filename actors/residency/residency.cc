@@ -252,9 +252,10 @@ void Residency::othersHold(Bytes bytes, Nanos now, ResidencyOrders& orders) {
   review(orders);
 }
 
-void Residency::need(std::uint64_t request, Bytes bytes, Nanos now, ResidencyOrders& orders) {
+void Residency::need(std::uint64_t request, Bytes bytes, Nanos since, Nanos now,
+                     ResidencyOrders& orders) {
   tick(now);
-  needs_.try_emplace(request, Need{bytes, last_, false});
+  needs_.try_emplace(request, Need{bytes, std::min(since, last_), false});
   review(orders);
 }
 

@@ -98,9 +98,10 @@ class Residency {
 
   // --- all others of the card ---
   void othersHold(Bytes bytes, Nanos now, ResidencyOrders& orders);
-  // The card refused somebody who may have the memory. Answered once, and then over by given(): it
-  // has it by then, and others hold it, or does without.
-  void need(std::uint64_t request, Bytes bytes, Nanos now, ResidencyOrders& orders);
+  // The card refused somebody who may have the memory, first at `since`, which counts: a program
+  // that was answered and found the room taken asks again. Answered once, and then over by given():
+  // it has it by then, and others hold it, or does without.
+  void need(std::uint64_t request, Bytes bytes, Nanos since, Nanos now, ResidencyOrders& orders);
   void given(std::uint64_t request, Nanos now, ResidencyOrders& orders);
   void online(bool busy, Nanos now);
 

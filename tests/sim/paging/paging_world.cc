@@ -44,7 +44,7 @@ class PagingWorld::Parts final : public PagingSite, public NeedPort {
   // NeedPort
   bool there() const override { return core_.has_value(); }
   std::uint32_t life() const override { return lives_; }
-  std::uint64_t need(std::size_t tenant, Bytes bytes) override;
+  std::uint64_t need(std::size_t tenant, Bytes bytes, Nanos since) override;
   void given(std::uint64_t request) override;
   void othersChanged() override;
   bool mayRefuse() const override;
@@ -316,12 +316,12 @@ void PagingWorld::Parts::boot() {
   carryOut();
 }
 
-std::uint64_t PagingWorld::Parts::need(std::size_t tenant, Bytes bytes) {
+std::uint64_t PagingWorld::Parts::need(std::size_t tenant, Bytes bytes, Nanos since) {
   const std::uint64_t request = ++requests_;
   needs_[request] = tenant;
-  later([this, request, bytes] {
+  later([this, request, bytes, since] {
     core_->othersHold(othersHold(), now_, orders_);
-    core_->need(request, bytes, now_, orders_);
+    core_->need(request, bytes, since, now_, orders_);
     carryOut();
   });
   return request;

@@ -37,7 +37,7 @@ void TenantMemory::act() {
 
 void TenantMemory::ask() {
   waiting_->life = port_.life();
-  waiting_->request = port_.need(index_, waiting_->bytes);
+  waiting_->request = port_.need(index_, waiting_->bytes, waiting_->since);
 }
 
 // Without an answer for as long as it may take, and a moment more.
@@ -75,7 +75,7 @@ void TenantMemory::answered(std::uint64_t request, bool room) {
     site_.violated("M6", "a need within its quota is refused, and nobody was ended for it");
   }
   // The card may show room a moment late, or others were quicker: once more, in what time is left.
-  if (room && site_.now() < waiting_->since + port_.waitFor() / 2) {
+  if (room && site_.now() < waiting_->since + port_.waitFor()) {
     port_.given(request);
     return ask();
   }

@@ -17,7 +17,7 @@ class NeedPort {
   virtual bool there() const = 0;
   virtual std::uint32_t life() const = 0;
   // The number by which it is answered.
-  virtual std::uint64_t need(std::size_t tenant, Bytes bytes) = 0;
+  virtual std::uint64_t need(std::size_t tenant, Bytes bytes, Nanos since) = 0;
   virtual void given(std::uint64_t request) = 0;
   virtual void othersChanged() = 0;
   // Whether a refusal can be right: an ended task's memory is not free yet, or strangers have some.

@@ -106,8 +106,8 @@ TEST_F(ResidencyTest, WhoIsNewGoesOnAtOnceAndItsLimitGrowsWithWhatItWants) {
 }
 
 TEST_F(ResidencyTest, ANeedIsAnsweredAtOnceWhereThereIsRoomAndItsRoomIsKept) {
-  residency->need(1, gibibytes(10), now, orders);
-  residency->need(2, gibibytes(10), now, orders);
+  residency->need(1, gibibytes(10), now, now, orders);
+  residency->need(2, gibibytes(10), now, now, orders);
   EXPECT_EQ(answerTo(1), true);
   EXPECT_EQ(answerTo(2), std::nullopt);
   residency->othersHold(gibibytes(3), now, orders);
@@ -120,7 +120,7 @@ TEST_F(ResidencyTest, ANeedSendsOutTheSmallestThatSufficesAndOnlyAsMuch) {
   joins(kB, gibibytes(4));
   joins(kC, gibibytes(2));
   clear();
-  residency->need(7, gibibytes(5), now, orders);
+  residency->need(7, gibibytes(5), now, now, orders);
   EXPECT_EQ(told(kA), Phase::In);
   EXPECT_EQ(told(kB), Phase::Drain) << "2 GiB are free and 3 missing: 4 suffice, 2 don't";
   EXPECT_EQ(told(kC), Phase::In);
@@ -138,7 +138,7 @@ TEST_F(ResidencyTest, M1_ATaskIsBackOnceEachProcessIsIn) {
   joins(kA, gibibytes(16));
   residency->attached(kA, 1, now, orders);
   residency->attached(kA, 2, now, orders);
-  residency->need(1, gibibytes(1), now, orders);
+  residency->need(1, gibibytes(1), now, now, orders);
   look();
   for (const std::uint32_t process : {0u, 1u}) answers(kA, PagingAnswer::Idle, process);
   EXPECT_EQ(told(kA), Phase::Drain);
@@ -181,7 +181,7 @@ TEST_F(ResidencyTest, M6_WhoGaveNoRoomForANeedInTimeIsEnded) {
   joins(kB, gibibytes(4));
   const ResidencyConfig usual;
   clear();
-  residency->need(1, gibibytes(2), now, orders);
+  residency->need(1, gibibytes(2), now, now, orders);
   passes(usual.idleFor);
   answers(kB, PagingAnswer::In);
   passes(usual.endAfter - usual.idleFor - Nanos(1));
@@ -198,7 +198,7 @@ TEST_F(ResidencyTest, M6_ANeedThatNobodyCanMeetIsRefusedInTimeAndNobodyIsEndedFo
   joins(kA, gibibytes(2));
   residency->othersHold(gibibytes(14), now, orders);
   const ResidencyConfig usual;
-  residency->need(1, gibibytes(3), now, orders);
+  residency->need(1, gibibytes(3), now, now, orders);
   passes(usual.waitFor - Nanos(1));
   EXPECT_EQ(answerTo(1), std::nullopt);
   EXPECT_EQ(residency->nextDeadline(), now + Nanos(1));
@@ -207,11 +207,20 @@ TEST_F(ResidencyTest, M6_ANeedThatNobodyCanMeetIsRefusedInTimeAndNobodyIsEndedFo
   EXPECT_EQ(count(Kind::End), 0);
 }
 
+TEST_F(ResidencyTest, M6_WhoAsksAgainHasNoMoreTimeThanIsLeft) {
+  residency->othersHold(kCard, now, orders);
+  const ResidencyConfig usual;
+  residency->need(1, gibibytes(1), now - usual.waitFor + Nanos(1), now, orders);
+  EXPECT_EQ(answerTo(1), std::nullopt);
+  passes(Nanos(1));
+  EXPECT_EQ(answerTo(1), false);
+}
+
 TEST_F(ResidencyTest, M3_ALowerLimitMakesRoomOnceItWasSaid) {
   joins(kA, gibibytes(12));
   holds(kA, gibibytes(4));  // it freed 8
   clear();
-  residency->need(1, gibibytes(10), now, orders);
+  residency->need(1, gibibytes(10), now, now, orders);
   EXPECT_EQ(residency->limit(kA), gibibytes(4));
   EXPECT_EQ(answerTo(1), std::nullopt) << "a process of it may be about to allocate";
   EXPECT_EQ(told(kA), Phase::In);
@@ -223,7 +232,7 @@ TEST_F(ResidencyTest, M3_ALowerLimitMakesRoomOnceItWasSaid) {
 TEST_F(ResidencyTest, M4_RoomForAReturnIsTakenWholeAndInTurn) {
   joins(kA, gibibytes(8));
   joins(kB, gibibytes(4));
-  residency->need(1, gibibytes(16), now, orders);
+  residency->need(1, gibibytes(16), now, now, orders);
   leaves(kA, Bytes(0), gibibytes(8));
   leaves(kB, Bytes(0), gibibytes(4));
   residency->othersHold(gibibytes(16), now, orders);
@@ -272,7 +281,7 @@ TEST_F(ResidencyTest, AStayLastsAsLongAsItsWayWasWorth) {
 
 TEST_F(ResidencyTest, AReturnThatFindsNoRoomIsOutAgainAndTriesLater) {
   joins(kA, gibibytes(8));
-  residency->need(1, gibibytes(12), now, orders);
+  residency->need(1, gibibytes(12), now, now, orders);
   leaves(kA, gibibytes(4), gibibytes(4));
   residency->given(1, now, orders);
   const ResidencyConfig usual;
@@ -306,7 +315,7 @@ TEST_F(ResidencyTest, M7_WhoIsOutStaysOutForANewManagerUntilThereIsRoom) {
 
 TEST_F(ResidencyTest, WhatIsOldOrOfNobodyChangesNothing) {
   joins(kA, gibibytes(16));
-  residency->need(1, gibibytes(1), now, orders);
+  residency->need(1, gibibytes(1), now, now, orders);
   look();
   const std::uint32_t epoch = words[kA].epoch;
   residency->answered(kA, 0, epoch - 1, PagingAnswer::Idle, now, orders);
