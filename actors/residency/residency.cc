@@ -58,7 +58,7 @@ void Residency::tick(Nanos now) {
 
 Nanos Residency::stayEnds(const Task& task) const {
   const Nanos atMost = task.since + config_.stayMax;
-  if (onlineBusy_) return atMost;
+  if (onlineBusy_ && task.stayed < task.stayFor) return atMost;
   return std::min(atMost, last_ + std::max(task.stayFor - task.stayed, Nanos(0)));
 }
 
@@ -71,12 +71,16 @@ void Residency::expire(Nanos now, ResidencyOrders& orders) {
   for (auto& [id, task] : tasks_) {
     if (task.state == State::Draining && last_ >= task.since + config_.idleFor) {
       giveUp(id, task, orders);
+    } else if (task.state == State::Leaving && last_ >= task.movedAt + config_.stuckFor) {
+      QGPU_MARK(LeftInPart);
+      leftInPart(task);
     }
   }
   review(orders);
 }
 
 Nanos Residency::nextDeadline() const {
+  if (QGPU_PLANTED(DeadlineForgotten)) return kNever;
   Nanos next = kNever;
   const auto at = [&](Nanos when) {
     if (when > last_) next = std::min(next, when);
@@ -88,9 +92,10 @@ Nanos Residency::nextDeadline() const {
     at(need.asked + config_.endAfter);
     at(need.asked + config_.waitFor);
   }
-  if (wanted) at(askAt_);
+  if (wanted) at(drainAt_);
   for (const auto& [id, task] : tasks_) {
     if (task.state == State::Draining) at(task.since + config_.idleFor);
+    if (task.state == State::Leaving) at(task.movedAt + config_.stuckFor);
     if (task.state == State::Out && !task.queued) at(task.returnAt);
     if (!wanted) continue;
     at(task.askAt);
@@ -108,7 +113,13 @@ Residency::Task* Residency::find(TaskId task) {
 
 void Residency::enter(Task& task, State state) {
   task.state = state;
-  task.since = last_;
+  task.since = task.movedAt = last_;
+}
+
+// Each process keeps out what it has out, and brings nothing more in.
+void Residency::stayAsYouAre(TaskId id, Task& task, ResidencyOrders& orders) {
+  enter(task, State::Leaving);
+  tell(id, task, PagingWord::Phase::Out, Permille(0), orders);
 }
 
 void Residency::tell(TaskId id, Task& task, PagingWord::Phase phase, Permille out,
@@ -130,9 +141,9 @@ void Residency::join(TaskId id, Bytes quota, Bytes in, Bytes out,
   task.out = out;
   task.stayFor = config_.stayMin;
   grantLimit(id, task, in + out, orders);
+  task.ceiling = std::max(quota, in + out);
   if (out > Bytes(0)) {
-    enter(task, State::Leaving);
-    tell(id, task, PagingWord::Phase::Out, partOf(in + out, out), orders);
+    stayAsYouAre(id, task, orders);
   } else {
     enter(task, State::Returning);
     tell(id, task, PagingWord::Phase::In, Permille(0), orders);
@@ -161,6 +172,7 @@ void Residency::died(TaskId id, std::uint32_t process, Nanos now, ResidencyOrder
   tick(now);
   if (Task* task = find(id)) {
     task->processes.erase(process);
+    if (task->processes.empty()) task->mayMake = false;
     if (task->awaited.erase(process) != 0) settle(id, *task, orders);
   }
   review(orders);
@@ -175,8 +187,7 @@ void Residency::answered(TaskId id, std::uint32_t process, std::uint32_t epoch, 
   if (!task || task->word.epoch != epoch || task->awaited.count(process) == 0) return;
   if (task->state == State::Returning && answer == PagingAnswer::NoRoom) {
     ++task->cuts;
-    enter(*task, State::Leaving);
-    tell(id, *task, PagingWord::Phase::Out, task->outBefore, orders);
+    stayAsYouAre(id, *task, orders);
   } else if ((task->state == State::Draining && answer == PagingAnswer::Idle) ||
              (task->state == State::Leaving && answer == PagingAnswer::Left) ||
              (task->state == State::Returning && answer == PagingAnswer::In)) {
@@ -197,22 +208,19 @@ void Residency::settle(TaskId id, Task& task, ResidencyOrders& orders) {
       task.leaves = std::min(task.leaves, task.in);
       if (task.leaves == Bytes(0)) return takeBack(id, task, orders);
       // Nothing of it runs and nothing is allocated until it is in again: what it has is all.
+      task.mayMake = false;
       grantLimit(id, task, all, orders);
       enter(task, State::Leaving);
       tell(id, task, PagingWord::Phase::Out, partOf(all, task.out + task.leaves), orders);
       return settle(id, task, orders);
     }
-    case State::Leaving: {
-      const bool less = task.out < ofPart(task.in + task.out, task.word.out);
-      if (less) task.askAt = last_ + doubled(config_.askEvery, task.vain++);
-      task.wayOut = last_ - task.since;
-      enter(task, State::Out);
-      task.returnAt = task.cuts == 0 ? last_ : last_ + doubled(config_.stayMin, task.cuts - 1);
-      return;
-    }
+    case State::Leaving:
+      task.mayMake = false;
+      return leftInPart(task);
     case State::Returning:
       task.stayFor =
           std::max(config_.stayMin, (task.wayOut + (last_ - task.since)) * config_.worth);
+      task.wayOut = Nanos(0);
       task.stayed = Nanos(0);
       enter(task, State::In);
       orders.push_back({.kind = ResidencyOrder::Kind::Back, .task = id, .word = {}, .bytes = {}});
@@ -222,10 +230,22 @@ void Residency::settle(TaskId id, Task& task, ResidencyOrders& orders) {
   }
 }
 
+// What left is all that leaves for now. Each process rounds by itself.
+void Residency::leftInPart(Task& task) {
+  const auto rounding = Bytes(static_cast<std::int64_t>(task.processes.size()) + 1);
+  const bool less = task.out + rounding < ofPart(task.in + task.out, task.word.out);
+  if (less) task.askAt = last_ + doubled(config_.askEvery, task.vain++);
+  task.awaited.clear();
+  task.wayOut += last_ - task.since;
+  enter(task, State::Out);
+  task.returnAt = task.cuts == 0 ? last_ : last_ + doubled(config_.stayMin, task.cuts - 1);
+}
+
 void Residency::holds(TaskId id, Bytes in, Bytes out, Bytes more, Nanos now,
                       ResidencyOrders& orders) {
   tick(now);
   if (Task* task = find(id)) {
+    if (in < task->in) task->movedAt = last_;
     task->in = in;
     task->out = out;
     task->more = more;
@@ -286,10 +306,11 @@ void Residency::review(ResidencyOrders& orders) {
 // Whether somebody still waits.
 bool Residency::answerNeeds(ResidencyOrders& orders) {
   Bytes missing{0}, overdue{0};
+  bool waiting = false;
   for (auto each = needs_.begin(); each != needs_.end();) {
     Need& need = each->second;
     const Bytes left = room() - missing;
-    if (need.answered || left >= need.bytes) {
+    if (need.answered || left >= need.bytes || QGPU_PLANTED(RoomPromisedTwice)) {
       if (!need.answered) {
         orders.push_back({.kind = ResidencyOrder::Kind::Answer,
                           .word = {},
@@ -307,13 +328,16 @@ bool Residency::answerNeeds(ResidencyOrders& orders) {
                         .request = each->first,
                         .room = false});
       each = needs_.erase(each);
+    } else if (missing + need.bytes > forPageable()) {
+      waiting = true;  // nobody is asked for what the card can't have, whoever leaves
+      ++each;
     } else {
       missing += need.bytes;
       if (last_ >= need.asked + config_.endAfter) overdue += need.bytes;
       ++each;
     }
   }
-  if (missing == Bytes(0)) return false;
+  if (missing == Bytes(0)) return waiting;
   const Bytes left = room();
   makeRoom(missing - left, TaskId::kNone, true, orders);
   if (overdue > Bytes(0)) endFor(overdue - left, orders);
@@ -334,13 +358,15 @@ void Residency::queueWaits(ResidencyOrders& orders) {
       task.queued = true;
       waits_.push_back(id);
     } else if (task.state == State::Out) {
-      takeBack(id, task, orders);  // it freed all that was out, or nothing could leave
+      // It freed all that was out, or nothing could leave.
+      grantLimit(id, task, task.in + task.out, orders);
+      takeBack(id, task, orders);
     }
   }
 }
 
 void Residency::takeBack(TaskId id, Task& task, ResidencyOrders& orders) {
-  task.outBefore = task.word.out;
+  task.mayMake = true;
   enter(task, State::Returning);
   tell(id, task, PagingWord::Phase::In, Permille(0), orders);
   settle(id, task, orders);
@@ -358,7 +384,7 @@ Bytes Residency::wantedBy(const Task& task) const {
 
 // What the card has for those whose memory is pageable.
 Bytes Residency::forPageable() const {
-  Bytes bytes = config_.memory - others_;
+  Bytes bytes = config_.memory - (QGPU_PLANTED(OthersForgotten) ? Bytes(0) : others_);
   for (const auto& [request, need] : needs_) {
     if (need.answered) bytes -= need.bytes;
   }
@@ -367,7 +393,7 @@ Bytes Residency::forPageable() const {
 
 void Residency::grantLimit(TaskId id, Task& task, Bytes limit, ResidencyOrders& orders) {
   task.limit = limit;
-  task.ceiling = std::max(task.ceiling, limit);
+  task.ceiling = task.mayMake ? std::max(task.ceiling, limit) : limit;
   orders.push_back({.kind = ResidencyOrder::Kind::Limit, .task = id, .word = {}, .bytes = limit});
 }
 
@@ -384,7 +410,7 @@ void Residency::grantWaits(ResidencyOrders& orders) {
     const Bytes wanted = wantedBy(task), free = room();
     if (free < wanted) {
       if (QGPU_PLANTED(RoomTakenPiecewise)) {
-        task.reserved += std::max(free, Bytes(0));
+        task.taken += std::max(free, Bytes(0));
         ++each;
         continue;
       }
@@ -412,8 +438,10 @@ Bytes Residency::coming() const {
       case State::Ending:
         bytes += task.kept();
         break;
-      default:
-        bytes += task.kept() - std::max(task.limit, task.in);
+      case State::Out:
+        break;
+      default:  // its limit comes back, or the whole of it once the card shows that it is dead
+        bytes += task.processes.empty() ? task.in : task.kept() - std::max(task.limit, task.in);
     }
   }
   return bytes;
@@ -434,8 +462,8 @@ Bytes Residency::trim(TaskId claimant, ResidencyOrders& orders) {
 }
 
 bool Residency::mayAsk(const Task& task, bool need) const {
-  return task.state == State::In && last_ >= task.askAt &&
-         (need || (last_ >= askAt_ && stayIsOver(task)));
+  return task.state == State::In && !task.processes.empty() && last_ >= task.askAt &&
+         (need || (last_ >= drainAt_ && stayIsOver(task)));
 }
 
 // The fewest tasks: first of those that are out in part already and lose nothing more by it.
@@ -460,7 +488,7 @@ void Residency::makeRoom(Bytes missing, TaskId claimant, bool need, ResidencyOrd
     ask(each->first, each->second, part, need, orders);
   }
   // One look may ask several, and then none for a while.
-  if (asked) askAt_ = last_ + config_.askEvery;
+  if (asked) drainAt_ = last_ + config_.askEvery;
 }
 
 void Residency::ask(TaskId id, Task& task, Bytes bytes, bool need, ResidencyOrders& orders) {
@@ -485,28 +513,36 @@ void Residency::giveUp(TaskId id, Task& task, ResidencyOrders& orders) {
   takeBack(id, task, orders);
 }
 
-// Where not even all of them would do, nobody is ended for it.
+// Whether it may be ended for a need: who was asked a moment ago is waited for.
+bool Residency::refusesRoom(const Task& task) const {
+  const bool asked = task.state == State::Draining && last_ < task.since + config_.idleFor;
+  return !asked && task.state != State::Leaving && task.state != State::Ending;
+}
+
+// First those that gave none, then those that are too slow.
 void Residency::endFor(Bytes missing, ResidencyOrders& orders) {
-  Bytes all{0};
+  if (QGPU_PLANTED(NeedWaitsForever)) return;
   for (const auto& [id, task] : tasks_) {
-    if (task.state == State::Ending)
-      missing -= task.kept();
-    else
-      all += task.kept();
+    if (task.state == State::Ending) missing -= task.kept();
   }
-  if (QGPU_PLANTED(NeedWaitsForever) || all < missing) return;
-  while (missing > Bytes(0)) {
-    const auto each = chosen(tasks_, missing, [](TaskId, const Task& task) {
-      return task.state == State::Ending ? Bytes(0) : task.kept();
-    });
-    if (each == tasks_.end()) return;
-    missing -= each->second.kept();
-    each->second.awaited.clear();
-    QGPU_MARK(EndedForNeed);
-    enter(each->second, State::Ending);
-    orders.push_back(
-        {.kind = ResidencyOrder::Kind::End, .task = each->first, .word = {}, .bytes = {}});
+  for (const bool givers : {false, true}) {
+    while (missing > Bytes(0)) {
+      const auto each = chosen(tasks_, missing, [&](TaskId, const Task& task) {
+        const bool may = givers ? task.state == State::Leaving : refusesRoom(task);
+        return may ? task.kept() : Bytes(0);
+      });
+      if (each == tasks_.end()) break;
+      missing -= each->second.kept();
+      end(each->first, each->second, orders);
+    }
   }
+}
+
+void Residency::end(TaskId id, Task& task, ResidencyOrders& orders) {
+  QGPU_MARK(EndedForNeed);
+  task.awaited.clear();
+  enter(task, State::Ending);
+  orders.push_back({.kind = ResidencyOrder::Kind::End, .task = id, .word = {}, .bytes = {}});
 }
 
 // --- status ---

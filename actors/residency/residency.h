@@ -25,6 +25,7 @@ namespace qgpu {
 struct ResidencyConfig {
   Bytes memory{0};                // of the card, less what its ledger keeps back
   Nanos idleFor = millis(100);    // a draining task proves within it that nothing of it runs
+  Nanos stuckFor = seconds(5);    // a task that is leaving and gives nothing in it is out as it is
   Nanos endAfter = millis(1500);  // for a need so old, tasks that gave no room for it are ended
   Nanos waitFor = seconds(2);     // within which each need is answered; above endAfter
   Nanos askEvery = seconds(1);  // at most one drain in it for a return or a higher limit; also how
@@ -78,7 +79,9 @@ class Residency {
       : config_(config), last_(now), epoch_(lastEpoch) {}
 
   // --- who is here: tasks with pageable memory, at most `quota` of it ---
-  // A task of before has memory already, on the card or not, and processes.
+  // A task of before has memory already, on the card or not, and processes; all of before join in
+  // one turn, before anything else is told. The limit that is ordered here is to be answered by
+  // trimmed(): until then the task may have up to its quota.
   void join(TaskId task, Bytes quota, Bytes in, Bytes out, const std::set<std::uint32_t>& processes,
             Nanos now, ResidencyOrders& orders);
   // It ended and the card shows its memory free.
@@ -122,28 +125,26 @@ class Residency {
     PagingWord word;
     Bytes in{0}, out{0};  // as told
     Bytes limit{0};
-    Bytes ceiling{0};       // the highest limit that it may go by: a lower one has to be said first
-    Bytes reserved{0};      // Out: of room for its return
-    Bytes leaves{0};        // Draining: how much is to leave
-    Permille outBefore{0};  // Returning: what was told before
-    Bytes more{0};          // it waits for
+    Bytes ceiling{0};     // the highest limit that it may go by: a lower one has to be said first
+    bool mayMake = true;  // a process of it may be about to make memory on the card
+    Bytes taken{0};       // of room for a part of its return; only a planted bug does so
+    Bytes leaves{0};      // Draining: how much is to leave
+    Bytes more{0};        // it waits for
     std::set<std::uint32_t> processes;
     std::set<std::uint32_t> awaited;  // of these, without an answer to the word
     Nanos since{0};                   // the state began
+    Nanos movedAt{0};                 // Leaving: when it last gave some
     Nanos stayed{0};                  // of this stay, online idle
     Nanos stayFor{0};                 // wanted of it
-    Nanos wayOut{0};                  // what the last way out took
-    std::uint32_t cuts = 0;           // stays in a row that were cut short
+    Nanos wayOut{0};                  // what its ways out took, since it was in
+    std::uint32_t cuts = 0;           // stays in a row that were cut short, or could not begin
     std::uint32_t vain = 0;           // times in a row that it was asked in vain
     Nanos returnAt{0};                // Out: not before
     Nanos askAt{0};                   // not before it is asked again
     bool queued = false;              // in waits_
 
     // Of the card: what it has there, or may have before it is told otherwise.
-    Bytes kept() const {
-      const bool away = state == State::Leaving || state == State::Out || state == State::Ending;
-      return away ? in + reserved : std::max(ceiling, in);
-    }
+    Bytes kept() const { return mayMake ? std::max(ceiling, in) : in + taken; }
   };
   struct Need {
     Bytes bytes{0};
@@ -172,6 +173,10 @@ class Residency {
   void ask(TaskId id, Task& task, Bytes bytes, bool need, ResidencyOrders& orders);
   void giveUp(TaskId id, Task& task, ResidencyOrders& orders);
   void endFor(Bytes missing, ResidencyOrders& orders);
+  void end(TaskId id, Task& task, ResidencyOrders& orders);
+  bool refusesRoom(const Task& task) const;
+  void stayAsYouAre(TaskId id, Task& task, ResidencyOrders& orders);
+  void leftInPart(Task& task);
   bool stayIsOver(const Task& task) const;
   Nanos stayEnds(const Task& task) const;
 
@@ -181,7 +186,7 @@ class Residency {
   std::deque<TaskId> waits_;  // for a return or a higher limit, the longest first
   Bytes others_{0};
   bool onlineBusy_ = false;
-  Nanos askAt_{0};  // no drain for a return or a higher limit before
+  Nanos drainAt_{0};  // no drain for a return or a higher limit before
   Nanos last_;
   std::uint32_t epoch_;
 };

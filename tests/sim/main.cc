@@ -16,7 +16,7 @@ constexpr std::size_t kPlantBatch = 4;       // seeds that are tried beside each
 constexpr const char* kPlantSeeds[] = {
     "2,1,5,3,8,37,4,11,15,24,32,33,44,49,74,86,117,135,1040,1..2000",
     "3,1,8,2,16,7,10,45,53,57,149,155,508,1..2000",
-    "3,4,6,24,78,1..2000",
+    "4,2,24,13,43,45,1..2000",
 };
 
 struct Names {

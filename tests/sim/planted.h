@@ -83,10 +83,14 @@ namespace qgpu::sim {
   X(BackAtFirstAnswer, "M1")   \
   X(IdleByCallsAlone, "M2")    \
   X(LimitBelievedAtOnce, "M3") \
+  X(OthersForgotten, "M3")     \
+  X(RoomPromisedTwice, "M3")   \
   X(RoomTakenPiecewise, "M4")  \
   X(ReleasedUncopied, "M5")    \
   X(NeedWaitsForever, "M6")    \
+  X(DeadlineForgotten, "M6")   \
   X(OrphanGoesOn, "M7")        \
+  X(OrphanWaits, "M7")         \
   X(FirmLeaves, "M8")
 
 // Each with whether every 5,000 seeds must hit it: X(name, Must) or X(name, Rare).
@@ -174,6 +178,7 @@ namespace qgpu::sim {
   X(MoreOutThanBefore, Must) \
   X(StayCutShort, Must)      \
   X(TurnedBack, Must)        \
+  X(LeftInPart, Must)        \
   X(FreedWhileOut, Must)     \
   X(OrphanWentOn, Must)      \
   X(EndedForNeed, Must)      \

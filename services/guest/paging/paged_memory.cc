@@ -70,7 +70,7 @@ void PagedMemory::follow(paging::Word word) {
 void PagedMemory::orphaned() {
   if (busy_ || phase_ == Phase::In || phase_ == Phase::Returning) return;
   if (QGPU_PLANTED(OrphanGoesOn)) phase_ = Phase::In;
-  if (out_ != 0) return;
+  if (out_ != 0 || QGPU_PLANTED(OrphanWaits)) return;
   QGPU_MARK(OrphanWentOn);
   phase_ = Phase::Returning;
 }
@@ -99,7 +99,7 @@ PagedMemory::Step PagedMemory::next() {
 PagedMemory::Step PagedMemory::stepOfFreed() {
   for (Chunk i = 0; i < count_; ++i) {
     const Record& record = records_[i];
-    if (!record.used || !record.freed) continue;
+    if (!record.used || !record.freed || record.stays) continue;
     switch (record.place) {
       case Place::Card:
       case Place::Both:
@@ -116,31 +116,37 @@ PagedMemory::Step PagedMemory::stepOfFreed() {
 }
 
 PagedMemory::Step PagedMemory::stepOut() {
-  if (!idle_) {
+  const Step step = phase_ == Phase::Leaving ? nextMove() : Step();
+  const bool moves = step.kind != Kind::None || phase_ == Phase::Draining;
+  if (moves && !idle_) {
     if (entered_ != 0) return {};
     if (!QGPU_PLANTED(IdleByCallsAlone)) return {Kind::AskIdle, kNone};
     idle_ = true;
   }
   if (phase_ == Phase::Draining) {
     answer_ = Answer::Idle;
-    return {};
+  } else if (step.kind == Kind::None) {
+    phase_ = Phase::Out;
+    answer_ = noRoom_ ? Answer::NoRoom : Answer::Left;
   }
+  return step;
+}
+
+PagedMemory::Step PagedMemory::nextMove() const {
   const std::uint64_t all = in_ + out_;
   const std::uint64_t wanted = all / 1000 * word_.permille + all % 1000 * word_.permille / 1000;
-  Chunk next = kNone;
+  Step leaves;
   for (Chunk i = 0; i < count_; ++i) {
     const Record& record = records_[i];
     if (!record.used) continue;
-    if (record.place == Place::Made) return {Kind::Release, i};
+    const bool firm = record.firm && !QGPU_PLANTED(FirmLeaves);
+    if (record.place == Place::Made && !record.stays) return {Kind::Release, i};
     // What could not be released stays, and its copy goes.
     if (record.place == Place::Both) return {record.stays ? Kind::DropCopy : Kind::Release, i};
-    const bool firm = record.firm && !QGPU_PLANTED(FirmLeaves);
-    if (record.place == Place::Card && !firm && !record.stays && next == kNone) next = i;
+    const bool may = record.place == Place::Card && !firm && !record.stays && out_ < wanted;
+    if (may && leaves.kind == Kind::None) leaves = {Kind::CopyOut, i};
   }
-  if (out_ < wanted && next != kNone) return {Kind::CopyOut, next};
-  phase_ = Phase::Out;
-  answer_ = noRoom_ ? Answer::NoRoom : Answer::Left;
-  return {};
+  return leaves;
 }
 
 PagedMemory::Step PagedMemory::stepIn() {
@@ -176,7 +182,7 @@ void PagedMemory::done(Step step, bool well) {
         record.stays = true;
       break;
     case Kind::Release:
-      if (well || record.freed)
+      if (well)
         move(record, hasCopy ? Place::Host : Place::Nowhere);
       else
         record.stays = true;
@@ -185,13 +191,13 @@ void PagedMemory::done(Step step, bool well) {
       if (well)
         move(record, Place::Made);
       else
-        turnBack();
+        turnBack(record);
       break;
     case Kind::CopyIn:
       if (well)
         move(record, Place::Both);
       else
-        turnBack();
+        turnBack(record);
       break;
     case Kind::DropCopy:
       move(record, record.place == Place::Both ? Place::Card : Place::Nowhere);
@@ -205,8 +211,8 @@ void PagedMemory::done(Step step, bool well) {
 }
 
 // What was made leaves again: no work ran, so the copies on the host are still what left.
-void PagedMemory::turnBack() {
-  if (phase_ != Phase::Returning) return;
+void PagedMemory::turnBack(const Record& record) {
+  if (phase_ != Phase::Returning || record.freed) return;
   QGPU_MARK(TurnedBack);
   phase_ = Phase::Leaving;
   noRoom_ = true;

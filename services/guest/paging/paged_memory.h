@@ -27,8 +27,9 @@ class PagedMemory {
 
   struct Step {
     enum class Kind : std::uint8_t {
-      None,      // nothing to do until a word, a leave(), a free or time
-      AskIdle,   // asks the driver whether anything of any context runs or is queued
+      None,      // nothing to do until a word, a leave() or a free
+      AskIdle,   // asks the driver whether anything of any context runs or is queued; where it
+                 // does, the next step is the same, and the caller's to delay
       CopyOut,   // card to host, to its end
       Release,   // unmaps and releases its memory on the card; the address stays reserved
       Make,      // makes memory on the card and maps it there
@@ -52,7 +53,8 @@ class PagedMemory {
   // Memory that was made and mapped within an enter(). `firm`: it never leaves, and counts nowhere
   // here. kNone: the host has no memory for the record.
   Chunk add(std::uint64_t bytes, bool firm);
-  // At any time: its steps come first.
+  // At any time: its steps come first. What the driver does not release is tried again after the
+  // next word, and counts until then.
   void freed(Chunk chunk);
 
   // --- what the manager wants ---
@@ -83,9 +85,10 @@ class PagedMemory {
 
   Step stepOfFreed();
   Step stepOut();
+  Step nextMove() const;
   Step stepIn();
   void move(Record& record, Place place);
-  void turnBack();
+  void turnBack(const Record& record);
 
   Record* records_ = nullptr;
   Chunk count_ = 0, room_ = 0;
@@ -94,7 +97,7 @@ class PagedMemory {
   paging::Answer answer_ = paging::Answer::None;
   Phase phase_ = Phase::In;
   std::uint32_t entered_ = 0;
-  bool idle_ = false;    // proven since the last enter()
+  bool idle_ = false;    // proven since it was in
   bool noRoom_ = false;  // on the way out again
   bool busy_ = false;    // a step is being done
 };

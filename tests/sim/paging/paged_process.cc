@@ -55,6 +55,10 @@ void PagedProcess::think() {
 
 void PagedProcess::act() {
   if (dead_) return;
+  if (stopped()) {
+    site_.after(stoppedUntil_ - site_.now(), [this] { act(); });
+    return;
+  }
   const std::uint64_t what = site_.dice().below(100);
   const bool few = contents_.size() < 3;
   if (what < 60 && !few) return launch();
@@ -75,14 +79,20 @@ void PagedProcess::launch() {
                          " begins, and chunk " + std::to_string(chunk) + " is away");
     }
     ++running_;
-    ++task_.kernels;
+    ++kernels_;
     site_.say("kernel", task_.id, index_, static_cast<std::int64_t>(running_));
-    const Nanos most = site_.calm() ? std::min(options_.kernelMax, millis(20)) : options_.kernelMax;
-    site_.after(site_.dice().magnitude(micros(10), std::max(most, micros(20))),
-                [this] { kernelEnds(); });
+    site_.after(kernelLasts(), [this] { kernelEnds(); });
     memory_.leave();
     think();
   });
+}
+
+Nanos PagedProcess::kernelLasts() {
+  Dice& dice = site_.dice();
+  if (site_.calm()) return dice.magnitude(micros(10), millis(20));
+  const bool endless = options_.has(PagingFault::EndlessKernels) && dice.below(1000) < 3;
+  if (endless) return dice.between(seconds(5), seconds(18));
+  return dice.magnitude(micros(10), std::max(options_.kernelMax, micros(20)));
 }
 
 void PagedProcess::kernelEnds() {
@@ -162,24 +172,27 @@ void PagedProcess::release() {
 void PagedProcess::wait() {
   waits_ = true;
   site_.after(millis(20), [this] {
-    if (!dead_ && waits_) wake();
-    if (!dead_ && waits_) wait();
+    if (dead_ || !waits_) return;
+    if (site_.dice().percent(3)) release();  // another thread of it
+    wake();
+    if (waits_) wait();
   });
 }
 
 void PagedProcess::wake() {
-  if (dead_) return;
+  if (dead_ || stopped()) return;
   pump();
   if (!waits_ || !memory_.isIn()) return;
   if (wanted_ == Bytes(0) && !gatePasses()) return;
-  if (wanted_ > Bytes(0) && task_.has + wanted_ > task_.page.limit) return;
+  const bool never = task_.has + wanted_ > task_.quota;  // another process was quicker
+  if (!never && wanted_ > Bytes(0) && task_.has + wanted_ > task_.page.limit) return;
   waits_ = false;
   wanted_ = Bytes(0);
   think();
 }
 
 void PagedProcess::pump() {
-  if (dead_ || stepping_) return;
+  if (dead_ || stepping_ || stopped()) return;
   memory_.follow(paging::unpack(task_.page.word));
   if (orphan()) memory_.orphaned();
   const Step step = memory_.next();
@@ -198,14 +211,21 @@ void PagedProcess::pump() {
     return;
   }
   stepping_ = true;
-  site_.after(lasts(step), [this, step] {
-    if (dead_) return;
-    stepping_ = false;
-    const bool well = perform(step);
-    memory_.done(step, well);
-    if (step.kind != Step::Kind::AskIdle || well) return pump();
-    site_.after(micros(500), [this] { pump(); });
-  });
+  if (step.kind == Step::Kind::CopyOut) copied_ = contents_.at(step.chunk).card;
+  site_.after(lasts(step), [this, step] { finish(step); });
+}
+
+void PagedProcess::finish(const Step& step) {
+  if (dead_) return;
+  if (stopped()) {
+    site_.after(stoppedUntil_ - site_.now(), [this, step] { finish(step); });
+    return;
+  }
+  stepping_ = false;
+  const bool well = perform(step);
+  memory_.done(step, well);
+  if (step.kind != Step::Kind::AskIdle || well) return pump();
+  site_.after(micros(500), [this] { pump(); });
 }
 
 Nanos PagedProcess::lasts(const Step& step) {
@@ -225,14 +245,17 @@ Nanos PagedProcess::lasts(const Step& step) {
 bool PagedProcess::perform(const Step& step) {
   if (step.kind == Step::Kind::AskIdle) return running_ == 0;
   Content& content = contents_.at(step.chunk);
-  const bool refuses =
-      !site_.calm() && options_.has(PagingFault::HostFull) && site_.dice().percent(10);
+  const bool full = !site_.calm() && options_.has(PagingFault::HostFull);
+  const bool errs = !site_.calm() && options_.has(PagingFault::DriverErrors);
+  const bool refuses = (full && site_.dice().percent(10)) || (errs && site_.dice().percent(3));
   switch (step.kind) {
     case Step::Kind::CopyOut:
       content.onHost = true;
-      content.host = refuses ? kGarbage : content.card;
+      content.host = refuses ? kGarbage : copied_;
+      if (running_ != 0) site_.violated("M2", "memory is copied under kernels");
       return !refuses;
     case Step::Kind::Release:
+      if (refuses && errs) return false;
       if (!content.freed && running_ != 0) {
         site_.violated("M2", "memory leaves under " + std::to_string(running_) + " kernels");
       }
@@ -250,9 +273,11 @@ bool PagedProcess::perform(const Step& step) {
       content.card = kGarbage;
       break;
     case Step::Kind::CopyIn:
+      if (refuses && errs) return false;
       content.card = content.host;
       break;
     case Step::Kind::DropCopy:
+      if (!content.freed && !errs && mayMake()) checkAllThere();
       content.onHost = false;
       break;
     case Step::Kind::Gone:
@@ -274,9 +299,32 @@ void PagedProcess::cameIn() {
   }
 }
 
+// Copies on the host are kept until everything is in (M5).
+void PagedProcess::checkAllThere() {
+  for (const auto& [chunk, content] : contents_) {
+    if (content.freed || content.onCard) continue;
+    site_.violated("M5", "a copy is given up, and chunk " + std::to_string(chunk) + " is away");
+  }
+}
+
+bool PagedProcess::couldGoOn() const {
+  const bool moves = stepping_ || running_ != 0;
+  return !dead_ && !stopped() && memory_.bytesOut() == 0 && !moves && !memory_.isIn();
+}
+
+// As a doorbell, for what the manager does not know.
 void PagedProcess::tell() {
-  told_ = memory_.answer();
+  const Told now{memory_.answer(), memory_.word().epoch, in(), out(), wanted_};
+  if (now == told_) return;
+  told_ = now;
   site_.ring(task_.id);
+}
+
+void PagedProcess::stopUntil(Nanos time) {
+  if (dead_ || stopped()) return;
+  stoppedUntil_ = time;
+  site_.say("stopped", task_.id, index_, (time - site_.now()).value);
+  site_.after(time - site_.now(), [this] { wake(); });
 }
 
 // --- its end ---
@@ -287,7 +335,7 @@ void PagedProcess::kill() {
   running_ = 0;
   site_.say("dies", task_.id, index_, in().value);
   site_.ring(task_.id);
-  const bool slow = options_.has(PagingFault::SlowDeaths);
+  const bool slow = options_.has(PagingFault::SlowDeaths) && !site_.calm();
   site_.after(site_.dice().magnitude(micros(100), slow ? seconds(4) : millis(60)),
               [this] { tearDown(); });
 }

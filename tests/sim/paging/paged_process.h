@@ -21,7 +21,6 @@ struct PagedTask {
   PagingPage page;
   Bytes firm{0};
   Bytes has{0};  // pageable, of all processes, with what is being allocated
-  std::uint64_t kernels = 0;
 };
 
 class PagedProcess {
@@ -34,11 +33,16 @@ class PagedProcess {
   void start();
   void wake();  // its page changed
   void kill();
+  void stopUntil(Nanos time);
 
   std::uint32_t index() const { return index_; }
   bool dead() const { return dead_; }
   bool torn() const { return torn_; }  // the card shows its memory free
-  bool isIn() const { return memory_.isIn(); }
+  // Whether it may make memory on the card by what it heard of the manager.
+  bool mayMake() const { return !dead_ && memory_.word().phase == paging::Phase::In; }
+  // It is not in, though all of its memory is there and nothing of it moves or runs.
+  bool couldGoOn() const;
+  std::uint64_t kernels() const { return kernels_; }
   const guest::PagedMemory& memory() const { return memory_; }
   Bytes in() const;  // what counts of it on the card, with what it tries to allocate
   Bytes onCard() const;
@@ -57,18 +61,22 @@ class PagedProcess {
 
   bool gatePasses() const;
   bool orphan() const;
+  bool stopped() const { return site_.now() < stoppedUntil_; }
   void think();
   void act();
   void launch();
+  Nanos kernelLasts();
   void kernelEnds();
   void allocate();
   void allocated(Bytes bytes, bool firm);
   void release();
   void wait();
   void pump();
+  void finish(const Step& step);
   Nanos lasts(const Step& step);
   bool perform(const Step& step);
   void cameIn();
+  void checkAllThere();
   void tell();
   void tearDown();
 
@@ -86,8 +94,16 @@ class PagedProcess {
   bool looks_ = false;     // ... or will look again by itself
   bool wasIn_ = true;
   bool dead_ = false, torn_ = false;
-  paging::Answer told_ = paging::Answer::None;
-  std::uint64_t serial_ = 0;
+  Nanos stoppedUntil_{0};
+  std::uint64_t copied_ = 0;  // what the card held when the running copy began
+  struct Told {
+    paging::Answer answer = paging::Answer::None;
+    std::uint32_t epoch = 0;
+    Bytes in{0}, out{0}, wanted{0};
+    bool operator==(const Told&) const = default;
+  };
+  Told told_;
+  std::uint64_t serial_ = 0, kernels_ = 0;
 };
 
 }  // namespace qgpu::sim

@@ -38,6 +38,10 @@ const std::vector<PagingFaultName>& pagingFaultNames() {
       {PagingFault::Stalls, "stalls"},
       {PagingFault::Strangers, "strangers"},
       {PagingFault::SlowDeaths, "slow-deaths"},
+      {PagingFault::DriverErrors, "driver-errors"},
+      {PagingFault::Stops, "stops"},
+      {PagingFault::LateOrders, "late-orders"},
+      {PagingFault::EndlessKernels, "endless-kernels"},
   };
   return all;
 }

@@ -16,9 +16,13 @@ enum class PagingFault : std::uint32_t {
   HostFull = 1u << 2,     // copies that find no place on the host
   LongKernels = 1u << 3,  // longer than a drain lasts
   SlowCopies = 1u << 4,
-  Stalls = 1u << 5,      // of the manager: it looks late at what happened
-  Strangers = 1u << 6,   // who take memory of the card that nobody knows of
-  SlowDeaths = 1u << 7,  // whose memory the driver is late to free
+  Stalls = 1u << 5,           // of the manager: it looks late at what happened
+  Strangers = 1u << 6,        // who take memory of the card that nobody knows of
+  SlowDeaths = 1u << 7,       // whose memory the driver is late to free
+  DriverErrors = 1u << 8,     // memory that is not released, copies that fail
+  Stops = 1u << 9,            // processes that do nothing for up to many seconds, and live
+  LateOrders = 1u << 10,      // what the manager orders takes effect a moment later
+  EndlessKernels = 1u << 11,  // that outlast every bound
 };
 struct PagingFaultName {
   PagingFault fault;

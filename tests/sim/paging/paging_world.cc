@@ -57,7 +57,8 @@ class PagingWorld::Parts final : public PagingSite, public NeedPort {
     std::map<std::uint32_t, bool> attached;  // by index: dead, as the manager knows
     bool ended = false;                      // by the manager
     bool rung = false;
-    std::uint64_t kernelsBefore = 0;
+    std::map<std::uint32_t, std::uint64_t> kernelsBefore;  // by index
+    Bytes ordered{0};  // the highest limit that was ordered and may not stand in its page yet
   };
 
   void step();
@@ -69,10 +70,12 @@ class PagingWorld::Parts final : public PagingSite, public NeedPort {
   void look(Tenant& tenant);
   void arm();
   void later(std::function<void()> work);  // what the manager does once it hears of it
+  void tellOthers();
+  void effect(std::function<void()> work);  // of an order
   Bytes in(const Tenant& tenant) const;
   Bytes out(const Tenant& tenant) const;
   Bytes othersHold() const;
-  void checkGrants(bool granted);
+  void checkGrants();
   void checkBack(const Tenant& tenant);
   // Tasks and faults.
   void begin();
@@ -80,7 +83,9 @@ class PagingWorld::Parts final : public PagingSite, public NeedPort {
   void fault();
   void beat();
   void toggleOnline();
-  void fillCalmly();
+  void checkOrphans();
+  static bool mayMake(const Tenant& tenant);
+  void restart();
   void judgeLiveness();
   Tenant* find(TaskId id);
 
@@ -104,6 +109,9 @@ class PagingWorld::Parts final : public PagingSite, public NeedPort {
   std::vector<std::unique_ptr<Tenant>> tenants_;  // with pageable memory; the gone as well
   std::vector<std::unique_ptr<TenantMemory>> others_;
   std::map<std::uint64_t, std::size_t> needs_;  // by request
+  std::map<std::uint64_t, Bytes> promised_;     // answered with room, and not over
+  Bytes othersTold_{0};                         // what the manager knows of all others
+  Nanos ordersTake_{0};                         // until they take effect
   std::uint64_t requests_ = 0, tasks_ = 0;
   Bytes strangers_{0};
 };
@@ -116,6 +124,7 @@ PagingWorld::Parts::Parts(const PagingOptions& options, std::uint64_t traceFrom)
   config_.memory = card_.size;
   config_.stayMin = millis(200);
   config_.stayMax = options_.stayMax;
+  if (options_.has(PagingFault::LateOrders)) ordersTake_ = dice_.magnitude(micros(1), millis(1));
   const Bytes firm = Bytes(mulDiv(card_.size.value, options_.firmPercent, 100));
   for (std::size_t i = 0; i < options_.tenants; ++i) {
     const Bytes quota = firm * 4 / static_cast<std::int64_t>(options_.tenants) / 5;
@@ -205,6 +214,11 @@ void PagingWorld::Parts::ring(TaskId task) {
         });
 }
 
+void PagingWorld::Parts::tellOthers() {
+  othersTold_ = othersHold();
+  core_->othersHold(othersTold_, now_, orders_);
+}
+
 void PagingWorld::Parts::look(Tenant& tenant) {
   const TaskId id = tenant.task.id;
   bool allTorn = true;
@@ -212,6 +226,7 @@ void PagingWorld::Parts::look(Tenant& tenant) {
   for (const auto& process : tenant.processes) {
     if (!process->dead()) wanted += process->wanted();
   }
+  tellOthers();
   core_->holds(id, in(tenant), out(tenant), wanted, now_, orders_);
   for (const auto& process : tenant.processes) {
     allTorn = allTorn && process->torn();
@@ -224,22 +239,46 @@ void PagingWorld::Parts::look(Tenant& tenant) {
     core_->answered(id, process->index(), process->memory().word().epoch,
                     static_cast<PagingAnswer>(process->memory().answer()), now_, orders_);
   }
-  core_->othersHold(othersHold(), now_, orders_);
   if (allTorn && core_->state(id) != Residency::State::In) say("gone", id, 0, 0);
   if (allTorn) core_->leave(id, now_, orders_);
   carryOut();
 }
 
 void PagingWorld::Parts::carryOut() {
-  bool granted = false;
+  bool granted = false, again = false;  // something new; or what was granted before
   for (std::size_t i = 0; i < orders_.size(); ++i) {
     const ResidencyOrder order = orders_[i];
-    granted = granted || order.kind == ResidencyOrder::Kind::Limit || order.room;
-    carry(order);
+    Tenant* tenant = find(order.task);
+    if (order.kind == ResidencyOrder::Kind::Limit) {
+      const bool leaves = core_->state(order.task) == Residency::State::Leaving;
+      granted = granted || (!leaves && order.bytes > tenant->ordered);
+      // Whose processes wait for a word reads the limit after it.
+      tenant->ordered =
+          mayMake(*tenant) ? std::max(order.bytes, tenant->task.page.limit) : order.bytes;
+    }
+    if (order.kind == ResidencyOrder::Kind::Tell) {
+      const bool in = order.word.phase == PagingWord::Phase::In;
+      granted = granted || (in && out(*tenant) > Bytes(0));
+      again = again || in;
+      lastEpoch_ = std::max(lastEpoch_, order.word.epoch);
+    }
+    if (order.room) promised_[order.request] = order.bytes;
+    granted = granted || order.room;
+    effect([this, order] { carry(order); });
   }
   orders_.clear();
-  checkGrants(granted);
+  if (granted || (again && core_->room() >= Bytes(0))) checkGrants();
   arm();
+}
+
+// Orders take effect at once, or all of them a moment later.
+void PagingWorld::Parts::effect(std::function<void()> work) {
+  if (ordersTake_ == Nanos(0)) return work();
+  after(ordersTake_, [this, life = lives_, work = std::move(work)] {
+    if (!core_ || life != lives_) return;
+    work();
+    if (!orders_.empty()) carryOut();
+  });
 }
 
 void PagingWorld::Parts::carry(const ResidencyOrder& order) {
@@ -249,7 +288,6 @@ void PagingWorld::Parts::carry(const ResidencyOrder& order) {
       say("tell", order.task, order.word.epoch, static_cast<std::int64_t>(order.word.phase));
       tenant->task.page.word = paging::pack(wordOf(order.word));
       tenant->task.page.gateOpen = false;
-      lastEpoch_ = std::max(lastEpoch_, order.word.epoch);
       break;
     case ResidencyOrder::Kind::Back:
       say("back", order.task, 0, 0);
@@ -258,11 +296,12 @@ void PagingWorld::Parts::carry(const ResidencyOrder& order) {
       break;
     case ResidencyOrder::Kind::Limit:
       say("limit", order.task, 0, order.bytes.value);
-      tenant->task.page.limit = order.bytes;
+      tenant->task.page.limit = tenant->ordered = order.bytes;
       core_->trimmed(order.task, order.bytes, in(*tenant), now_, orders_);
       break;
     case ResidencyOrder::Kind::End:
       say("end", order.task, 0, 0);
+      tenant->ended = true;
       end(*tenant);
       return;
     case ResidencyOrder::Kind::Answer: {
@@ -295,10 +334,11 @@ void PagingWorld::Parts::arm() {
 // A manager that starts reads from the pages who is here.
 void PagingWorld::Parts::boot() {
   ++lives_;
+  promised_.clear();
   core_.emplace(config_, now_, lastEpoch_);
   armedFor_ = kNever;
   say("boot", TaskId::kNone, lives_, 0);
-  core_->othersHold(othersHold(), now_, orders_);
+  tellOthers();
   for (auto& tenant : tenants_) {
     std::set<std::uint32_t> alive;
     bool gone = true;
@@ -309,6 +349,7 @@ void PagingWorld::Parts::boot() {
     }
     if (gone) continue;
     tenant->task.page.heartbeat = now_;
+    tenant->ordered = tenant->task.page.limit;
     core_->join(tenant->task.id, tenant->task.quota, in(*tenant), out(*tenant), alive, now_,
                 orders_);
     ring(tenant->task.id);
@@ -320,7 +361,7 @@ std::uint64_t PagingWorld::Parts::need(std::size_t tenant, Bytes bytes, Nanos si
   const std::uint64_t request = ++requests_;
   needs_[request] = tenant;
   later([this, request, bytes, since] {
-    core_->othersHold(othersHold(), now_, orders_);
+    tellOthers();
     core_->need(request, bytes, since, now_, orders_);
     carryOut();
   });
@@ -329,7 +370,8 @@ std::uint64_t PagingWorld::Parts::need(std::size_t tenant, Bytes bytes, Nanos si
 
 void PagingWorld::Parts::given(std::uint64_t request) {
   later([this, request] {
-    core_->othersHold(othersHold(), now_, orders_);
+    promised_.erase(request);
+    tellOthers();
     core_->given(request, now_, orders_);
     carryOut();
   });
@@ -337,7 +379,7 @@ void PagingWorld::Parts::given(std::uint64_t request) {
 
 void PagingWorld::Parts::othersChanged() {
   later([this] {
-    core_->othersHold(othersHold(), now_, orders_);
+    tellOthers();
     carryOut();
   });
 }
@@ -351,21 +393,43 @@ bool PagingWorld::Parts::mayRefuse() const {
   });
 }
 
-// M3: at the time of a grant all that may be on the card fits there, whatever the manager believes.
-void PagingWorld::Parts::checkGrants(bool granted) {
-  if (!granted || !core_) return;
-  Bytes bytes{0};
+// M3, at the time of a grant: all that may be on the card by what processes heard, what others hold
+// and what they were promised, whatever the manager believes of the first. Others may have taken
+// since what was free then, so what was granted before is looked at only where there is room.
+void PagingWorld::Parts::checkGrants() {
+  Bytes bytes = othersTold_;
+  for (const auto& [request, promised] : promised_) bytes += promised;
   for (const auto& tenant : tenants_) {
-    const Residency::State state = core_->state(tenant->task.id);
-    const bool away = state == Residency::State::Leaving || state == Residency::State::Out ||
-                      state == Residency::State::Ending;
     Bytes has{0};  // without what is only being tried
     for (const auto& process : tenant->processes) has += process->onCard();
-    bytes += away ? has : std::max(has, tenant->task.page.limit);
+    const Residency::State state = core_->state(tenant->task.id);
+    const bool told = state == Residency::State::Returning || state == Residency::State::In;
+    const bool alive = std::any_of(tenant->processes.begin(), tenant->processes.end(),
+                                   [](const auto& process) { return !process->dead(); });
+    bytes += alive && (told || mayMake(*tenant)) ? std::max(has, tenant->ordered) : has;
   }
   if (bytes <= card_.size) return;
   violated("M3", std::to_string(bytes.value >> 20) + " MiB are granted on a card of " +
                      std::to_string(card_.size.value >> 20));
+}
+
+// M7: who has all of its memory goes on without a manager.
+void PagingWorld::Parts::checkOrphans() {
+  if (core_) return;
+  for (const auto& tenant : tenants_) {
+    if (now_ < tenant->task.page.heartbeat + kOrphanGrace + millis(500)) continue;
+    for (const auto& process : tenant->processes) {
+      if (!process->couldGoOn()) continue;
+      violated("M7", "a process of task " +
+                         std::to_string(static_cast<std::uint64_t>(tenant->task.id)) +
+                         " has all of its memory and does not go on without a manager");
+    }
+  }
+}
+
+bool PagingWorld::Parts::mayMake(const Tenant& tenant) {
+  return std::any_of(tenant.processes.begin(), tenant.processes.end(),
+                     [](const auto& process) { return process->mayMake(); });
 }
 
 void PagingWorld::Parts::checkBack(const Tenant& tenant) {
@@ -376,20 +440,20 @@ void PagingWorld::Parts::checkBack(const Tenant& tenant) {
   }
 }
 
-// Each task has run again, once it could have had several stays.
+// Each process has run again, once its task could have had several stays.
 void PagingWorld::Parts::judgeLiveness() {
   for (const auto& tenant : tenants_) {
-    const bool alive = std::any_of(tenant->processes.begin(), tenant->processes.end(),
-                                   [](const auto& process) { return !process->dead(); });
-    if (!alive || tenant->task.kernels > tenant->kernelsBefore) continue;
-    violated("M4", "task " + std::to_string(static_cast<std::uint64_t>(tenant->task.id)) +
-                       " never ran again; state " +
-                       std::to_string(static_cast<int>(core_->state(tenant->task.id))) + ", has " +
-                       std::to_string(in(*tenant).value >> 20) + " MiB, limit " +
-                       std::to_string(core_->limit(tenant->task.id).value >> 20) + ", room " +
-                       std::to_string(core_->room().value >> 20) + ", quota " +
-                       std::to_string(tenant->task.quota.value >> 20) + ", wants " +
-                       std::to_string(tenant->processes[0]->wanted().value >> 20));
+    for (const auto& process : tenant->processes) {
+      if (process->dead() || process->kernels() > tenant->kernelsBefore[process->index()]) continue;
+      violated("M4", "a process of task " +
+                         std::to_string(static_cast<std::uint64_t>(tenant->task.id)) +
+                         " never ran again; state " +
+                         std::to_string(static_cast<int>(core_->state(tenant->task.id))) +
+                         ", has " + std::to_string(in(*tenant).value >> 20) + " MiB and wants " +
+                         std::to_string(process->wanted().value >> 20) + ", limit " +
+                         std::to_string(core_->limit(tenant->task.id).value >> 20) + ", room " +
+                         std::to_string(core_->room().value >> 20));
+    }
   }
 }
 
@@ -429,7 +493,6 @@ void PagingWorld::Parts::begin() {
 }
 
 void PagingWorld::Parts::end(Tenant& tenant) {
-  tenant.ended = true;
   for (const auto& process : tenant.processes) process->kill();
 }
 
@@ -441,28 +504,24 @@ void PagingWorld::Parts::fault() {
     if (options_.has(entry.fault)) possible.push_back(entry.fault);
   }
   if (possible.empty()) return;
-  switch (dice_.pick(possible)) {
-    case PagingFault::Kills: {
-      if (tenants_.empty()) return;
-      Tenant& tenant = *tenants_[dice_.below(tenants_.size())];
-      if (dice_.percent(30)) return end(tenant);
-      tenant.processes[dice_.below(tenant.processes.size())]->kill();
-      return;
+  const PagingFault fault = dice_.pick(possible);
+  switch (fault) {
+    case PagingFault::Kills:
+    case PagingFault::Stops: {
+      std::vector<Tenant*> alive;
+      for (const auto& tenant : tenants_) {
+        if (!tenant->processes.front()->dead()) alive.push_back(tenant.get());
+      }
+      if (alive.empty()) return;
+      Tenant& tenant = *dice_.pick(alive);
+      PagedProcess& process = *tenant.processes[dice_.below(tenant.processes.size())];
+      if (fault == PagingFault::Stops) {
+        return process.stopUntil(now_ + dice_.magnitude(millis(5), seconds(12)));
+      }
+      return dice_.percent(30) ? end(tenant) : process.kill();
     }
-    case PagingFault::Restarts: {
-      if (!core_) return;
-      core_.reset();
-      orders_.clear();
-      say("manager ends", TaskId::kNone, lives_, 0);
-      after(dice_.magnitude(millis(20), kManagerAwayMax), [this] { boot(); });
-      // Silence is noticed by the clock.
-      after(kOrphanGrace + kBeat + millis(1), [this] {
-        for (const auto& tenant : tenants_) {
-          for (const auto& process : tenant->processes) process->wake();
-        }
-      });
-      return;
-    }
+    case PagingFault::Restarts:
+      return restart();
     case PagingFault::Stalls:
       stalledUntil_ = now_ + dice_.magnitude(millis(1), kLooksLate);
       return;
@@ -482,6 +541,21 @@ void PagingWorld::Parts::fault() {
   }
 }
 
+void PagingWorld::Parts::restart() {
+  if (!core_) return;
+  core_.reset();
+  orders_.clear();
+  say("manager ends", TaskId::kNone, lives_, 0);
+  after(dice_.magnitude(millis(20), kManagerAwayMax), [this] { boot(); });
+  // Silence is noticed by the clock.
+  after(kOrphanGrace + kBeat + millis(1), [this] {
+    for (const auto& tenant : tenants_) {
+      for (const auto& process : tenant->processes) process->wake();
+    }
+  });
+  after(kOrphanGrace + kBeat + seconds(1), [this] { checkOrphans(); });
+}
+
 void PagingWorld::Parts::beat() {
   if (core_) {
     for (const auto& tenant : tenants_) tenant->task.page.heartbeat = now_;
@@ -490,7 +564,10 @@ void PagingWorld::Parts::beat() {
 }
 
 void PagingWorld::Parts::toggleOnline() {
-  if (core_) core_->online(!calm_ && dice_.percent(50), now_);
+  if (core_) {
+    core_->online(!calm_ && dice_.percent(50), now_);
+    arm();
+  }
   after(dice_.magnitude(millis(5), millis(500)), [this] { toggleOnline(); });
 }
 
@@ -508,7 +585,11 @@ Outcome PagingWorld::Parts::run() {
   if (!failure_ && !core_) runUntil(now_ + kManagerAwayMax, UINT64_MAX);
   // What was begun before ends, and tenants give most of theirs back.
   runUntil(now_ + seconds(20), UINT64_MAX);
-  for (const auto& tenant : tenants_) tenant->kernelsBefore = tenant->task.kernels;
+  for (const auto& tenant : tenants_) {
+    for (const auto& process : tenant->processes) {
+      tenant->kernelsBefore[process->index()] = process->kernels();
+    }
+  }
   const Nanos turn = options_.stayMax * 2 + seconds(20);
   runUntil(now_ + turn * (static_cast<std::int64_t>(options_.tasks) + 1), UINT64_MAX);
   if (!failure_) judgeLiveness();

@@ -27,6 +27,7 @@ struct ResidencyTest : ::testing::Test {
   // Takes what it wants below its limit, by one process, 0.
   void joins(TaskId task, Bytes has, Bytes quota = kCard) {
     residency->join(task, quota, Bytes(0), Bytes(0), {}, now, orders);
+    residency->trimmed(task, Bytes(0), Bytes(0), now, orders);
     residency->attached(task, 0, now, orders);
     wants(task, Bytes(0), has);
     holds(task, has);
@@ -134,6 +135,29 @@ TEST_F(ResidencyTest, ANeedSendsOutTheSmallestThatSufficesAndOnlyAsMuch) {
   EXPECT_EQ(residency->room(), Bytes(0));
 }
 
+TEST_F(ResidencyTest, WhoIsOutInPartIsAskedFirstAndWhatIsOutAlreadyIsNoRoomToCome) {
+  residency->othersHold(gibibytes(2), now, orders);
+  joins(kA, gibibytes(6));
+  joins(kB, gibibytes(4));
+  joins(kC, gibibytes(4));
+  residency->need(1, gibibytes(4), now, now, orders);
+  leaves(kB, Bytes(0), gibibytes(4));
+  residency->othersHold(gibibytes(6), now, orders);
+  residency->given(1, now, orders);
+  clear();
+  residency->need(2, gibibytes(2), now, now, orders);
+  EXPECT_EQ(told(kA), Phase::In);
+  EXPECT_EQ(told(kC), Phase::Drain) << "one of them, the smallest";
+  leaves(kC, gibibytes(2), gibibytes(2));
+  EXPECT_EQ(answerTo(2), true);
+  residency->othersHold(gibibytes(8), now, orders);
+  residency->given(2, now, orders);
+  residency->need(3, gibibytes(1), now, now, orders);
+  look();
+  EXPECT_EQ(words[kC].out, Permille(750));
+  EXPECT_EQ(told(kA), Phase::In);
+}
+
 TEST_F(ResidencyTest, M1_ATaskIsBackOnceEachProcessIsIn) {
   joins(kA, gibibytes(16));
   residency->attached(kA, 1, now, orders);
@@ -194,6 +218,44 @@ TEST_F(ResidencyTest, M6_WhoGaveNoRoomForANeedInTimeIsEnded) {
   EXPECT_EQ(answerTo(1), true);
 }
 
+TEST_F(ResidencyTest, M6_WhoGaveNoneIsEndedBeforeWhoIsAboutToGive) {
+  joins(kA, gibibytes(10));
+  joins(kB, gibibytes(6));
+  const ResidencyConfig usual;
+  residency->need(1, gibibytes(5), now, now, orders);
+  ASSERT_EQ(told(kB), Phase::Drain);
+  passes(usual.idleFor);
+  ASSERT_EQ(told(kA), Phase::Drain) << "B is let be";
+  answers(kB, PagingAnswer::In);
+  answers(kA, PagingAnswer::Idle);
+  passes(usual.endAfter - usual.idleFor);
+  EXPECT_EQ(count(Kind::End, kB), 1);
+  EXPECT_EQ(count(Kind::End), 1);
+}
+
+TEST_F(ResidencyTest, M6_WhoWasAskedAMomentAgoIsNotEndedYet) {
+  joins(kA, gibibytes(16));
+  const ResidencyConfig usual;
+  residency->need(1, gibibytes(5), now - usual.endAfter, now, orders);
+  EXPECT_EQ(told(kA), Phase::Drain);
+  EXPECT_EQ(count(Kind::End), 0);
+  passes(usual.idleFor);
+  EXPECT_EQ(count(Kind::End, kA), 1);
+}
+
+TEST_F(ResidencyTest, M6_ANeedThatTheCardCantHaveKeepsNobodyElseWaiting) {
+  joins(kA, gibibytes(4));
+  residency->othersHold(gibibytes(11), now, orders);
+  clear();
+  residency->need(1, gibibytes(8), now, now, orders);
+  EXPECT_EQ(told(kA), Phase::In) << "its 4 would not do";
+  residency->need(2, gibibytes(3), now, now, orders);
+  EXPECT_EQ(told(kA), Phase::Drain);
+  leaves(kA, gibibytes(2), gibibytes(2));
+  EXPECT_EQ(answerTo(2), true);
+  EXPECT_EQ(answerTo(1), std::nullopt);
+}
+
 TEST_F(ResidencyTest, M6_ANeedThatNobodyCanMeetIsRefusedInTimeAndNobodyIsEndedForIt) {
   joins(kA, gibibytes(2));
   residency->othersHold(gibibytes(14), now, orders);
@@ -229,6 +291,57 @@ TEST_F(ResidencyTest, M3_ALowerLimitMakesRoomOnceItWasSaid) {
   EXPECT_EQ(residency->room(), gibibytes(1));
 }
 
+TEST_F(ResidencyTest, M3_WhoFreesAllThatWasOutHasALimitForWhatIsThere) {
+  joins(kA, gibibytes(12));
+  residency->need(1, gibibytes(8), now, now, orders);
+  leaves(kA, gibibytes(8), gibibytes(4));
+  residency->othersHold(gibibytes(8), now, orders);
+  residency->given(1, now, orders);
+  holds(kA, gibibytes(8));
+  passes(seconds(1));
+  EXPECT_EQ(residency->state(kA), State::Returning);
+  EXPECT_EQ(residency->limit(kA), gibibytes(8));
+  EXPECT_EQ(residency->room(), Bytes(0));
+}
+
+TEST_F(ResidencyTest, M3_AReturnThatIsGivenUpKeepsItsRoomUntilEachProcessHeardOfIt) {
+  joins(kA, gibibytes(12));
+  residency->attached(kA, 1, now, orders);
+  residency->need(1, gibibytes(16), now, now, orders);
+  look();
+  answers(kA, PagingAnswer::Idle, 0);
+  answers(kA, PagingAnswer::Idle, 1);
+  holds(kA, Bytes(0), gibibytes(12));
+  answers(kA, PagingAnswer::Left, 0);
+  answers(kA, PagingAnswer::Left, 1);
+  residency->given(1, now, orders);
+  passes(seconds(1));
+  ASSERT_EQ(told(kA), Phase::In);
+  holds(kA, gibibytes(2), gibibytes(10));
+  answers(kA, PagingAnswer::NoRoom, 1);
+  EXPECT_EQ(residency->room(), gibibytes(4)) << "the other makes memory by the old word";
+  answers(kA, PagingAnswer::Left, 1);
+  answers(kA, PagingAnswer::Left, 0);
+  EXPECT_EQ(residency->room(), gibibytes(14));
+}
+
+TEST_F(ResidencyTest, WhoLeavesAndGivesNothingForLongIsOutAsItIs) {
+  joins(kA, gibibytes(16));
+  const ResidencyConfig usual;
+  residency->need(1, gibibytes(4), now, now, orders);
+  look();
+  answers(kA, PagingAnswer::Idle);
+  holds(kA, gibibytes(14), gibibytes(2));
+  residency->given(1, now, orders);
+  EXPECT_EQ(residency->nextDeadline(), now + usual.stuckFor);
+  passes(usual.stuckFor - Nanos(1));
+  EXPECT_EQ(residency->state(kA), State::Leaving);
+  passes(Nanos(1));
+  EXPECT_EQ(residency->state(kA), State::Out);
+  passes(usual.stayMin);
+  EXPECT_EQ(told(kA), Phase::In) << "there is room";
+}
+
 TEST_F(ResidencyTest, M4_RoomForAReturnIsTakenWholeAndInTurn) {
   joins(kA, gibibytes(8));
   joins(kB, gibibytes(4));
@@ -246,6 +359,8 @@ TEST_F(ResidencyTest, M4_RoomForAReturnIsTakenWholeAndInTurn) {
   returns(kB, gibibytes(4));
   residency->othersHold(gibibytes(4), now, orders);
   EXPECT_EQ(residency->state(kA), State::Returning);
+  residency->holds(kB, gibibytes(4), Bytes(0), gibibytes(1), now, orders);
+  EXPECT_EQ(residency->limit(kB), gibibytes(4));
   EXPECT_EQ(residency->room(), Bytes(0));
 }
 
@@ -279,6 +394,28 @@ TEST_F(ResidencyTest, AStayLastsAsLongAsItsWayWasWorth) {
   EXPECT_EQ(told(kA), Phase::Drain);
 }
 
+TEST_F(ResidencyTest, AStayThatIsOverStaysOverWhenOnlineComes) {
+  joins(kA, gibibytes(12));
+  joins(kB, Bytes(0));
+  const ResidencyConfig usual;
+  passes(usual.stayMin);
+  residency->online(true, now);
+  wants(kB, Bytes(0), gibibytes(8));
+  EXPECT_EQ(told(kA), Phase::Drain);
+}
+
+TEST_F(ResidencyTest, AStayThatEndsWithOnlinesWorkIsADeadlineThen) {
+  joins(kA, gibibytes(12));
+  joins(kB, Bytes(0));
+  const ResidencyConfig usual;
+  passes(usual.stayMin - millis(1));
+  residency->online(true, now);
+  wants(kB, Bytes(0), gibibytes(8));
+  EXPECT_EQ(residency->nextDeadline(), seconds(1) + usual.stayMax);
+  residency->online(false, now);
+  EXPECT_EQ(residency->nextDeadline(), now + millis(1));
+}
+
 TEST_F(ResidencyTest, AReturnThatFindsNoRoomIsOutAgainAndTriesLater) {
   joins(kA, gibibytes(8));
   residency->need(1, gibibytes(12), now, now, orders);
@@ -289,7 +426,7 @@ TEST_F(ResidencyTest, AReturnThatFindsNoRoomIsOutAgainAndTriesLater) {
   ASSERT_EQ(told(kA), Phase::In);
   answers(kA, PagingAnswer::NoRoom);
   EXPECT_EQ(words[kA].phase, Phase::Out);
-  EXPECT_EQ(words[kA].out, Permille(500));
+  EXPECT_EQ(words[kA].out, Permille(0)) << "what is in stays";
   clear();
   answers(kA, PagingAnswer::Left);
   passes(usual.stayMin * 2 - Nanos(1));
@@ -304,8 +441,9 @@ TEST_F(ResidencyTest, M7_WhoIsOutStaysOutForANewManagerUntilThereIsRoom) {
   residency->othersHold(gibibytes(10), now, orders);
   residency->join(kA, kCard, gibibytes(2), gibibytes(6), {0, 1}, now, orders);
   EXPECT_EQ(told(kA), Phase::Out);
-  EXPECT_EQ(words[kA].out, Permille(750));
+  EXPECT_EQ(words[kA].out, Permille(0)) << "who is in stays so";
   EXPECT_EQ(count(Kind::Back), 0);
+  residency->trimmed(kA, gibibytes(8), gibibytes(2), now, orders);
   answers(kA, PagingAnswer::Left, 0);
   answers(kA, PagingAnswer::Left, 1);
   EXPECT_EQ(told(kA), Phase::Out);
