@@ -5,9 +5,10 @@
 #
 #   soak.sh ROOT BUILD FUZZ_BUILD [PART...]
 #
-# Parts: again seeds cluster paging planted power kills starve fuzz load packages chaos. `again` runs
-# each test that does not judge by time 20 times in a row, beside others. `packages` upgrades them 20
-# times under a program. `chaos` harms a real cluster for CHAOS_MINUTES (60), by CHAOS_SEED (1).
+# Parts: again seeds cluster paging planted power kills starve fuzz load packages chaos. `again`
+# runs each test that does not judge by time 20 times in a row, beside others. `packages` upgrades
+# them 20 times under a program. `chaos` harms a real cluster for CHAOS_MINUTES (60), by CHAOS_SEED
+# (1).
 #
 # SOAK_TIMES, SOAK_SEEDS, SOAK_CLUSTER_SEEDS, SOAK_PAGING_SEEDS, SOAK_KILLS, SOAK_FUZZ_SECONDS,
 # SOAK_LOAD_MINUTES and SOAK_UPGRADES shorten or lengthen a part; SOAK_TESTS=REGEX chooses the tests

@@ -1,5 +1,7 @@
 #pragma once
-// What one seed decides of a card whose tasks have pageable memory; the kin of options.h.
+// What one seed decides before its world begins, of a card whose tasks have pageable memory: the
+// card, its load, and which classes of faults there are at all. Drawn from the seed, printed with
+// every run; a person or --shrink may override single ones. The kin of options.h.
 
 #include <cstdint>
 #include <string>
