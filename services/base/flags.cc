@@ -123,7 +123,7 @@ std::size_t Flags::indexOf(std::string_view name) const {
 }
 
 ExitNow Flags::refuse(std::string line) const {
-  const auto drivesTerminal = [](char c) { return (c >= 0 && c < ' ') || c == 0x7F; };
+  const auto drivesTerminal = [](unsigned char c) { return c < ' ' || c == 0x7F; };
   std::replace_if(line.begin(), line.end(), drivesTerminal, '?');
   line = shortNumbers(line);
   return ExitNow{static_cast<int>(ExitCode::Usage), std::string(program_) + ": " + line + "\n"};
