@@ -62,6 +62,27 @@ std::string joined(const std::vector<std::string>& parts) {
   return out;
 }
 
+struct From {
+  std::string platform;  // empty where it is the image's own
+  std::string base;
+  std::string stage;
+};
+
+From readFrom(const Instruction& step) {
+  From from;
+  std::vector<std::string> rest;
+  for (const std::string& word : step.arguments) {
+    if (word.starts_with("--platform=")) {
+      from.platform = word.substr(11);
+    } else {
+      rest.push_back(word);
+    }
+  }
+  from.base = rest.at(0);
+  if (rest.size() == 3) from.stage = rest[2];
+  return from;
+}
+
 // What must not be in a Dockerfile of ours; a line for each thing that is.
 std::vector<std::string> lint(const std::vector<Instruction>& file) {
   std::vector<std::string> wrong;
@@ -82,11 +103,15 @@ std::vector<std::string> lint(const std::vector<Instruction>& file) {
         defaults.insert("${" + all.substr(0, equals) + "}");
       }
     } else if (step.word == "FROM") {
-      const std::string& base = step.arguments.at(0);
+      const From from = readFrom(step);
+      const std::string& base = from.base;
       if (!stages.contains(base) && !defaults.contains(base) && !pinned(base)) {
         wrong.push_back("FROM " + base + ": not a release that stays the same");
       }
-      if (step.arguments.size() == 3) stages.insert(step.arguments[2]);
+      if (!from.platform.empty() && !from.platform.starts_with("${")) {
+        wrong.push_back("FROM " + base + ": of " + from.platform + " whatever is built for");
+      }
+      if (!from.stage.empty()) stages.insert(from.stage);
     } else if (step.word == "ADD") {
       wrong.push_back("ADD " + all + ": it fetches and unpacks; COPY does not");
     } else if (step.word == "RUN") {
@@ -113,16 +138,31 @@ TEST(Dockerfile, KeepsTheRules) {
   for (const std::string& wrong : lint(ours())) ADD_FAILURE() << wrong;
   std::set<std::string> targets;
   for (const Instruction& step : ours()) {
-    if (step.word == "FROM" && step.arguments.size() == 3) targets.insert(step.arguments[2]);
+    if (step.word == "FROM") targets.insert(readFrom(step).stage);
   }
   EXPECT_TRUE(targets.contains("scheduler"));
   EXPECT_TRUE(targets.contains("manager"));
+}
+
+// A compiler under qemu takes hours, and what ships must be of the machine that it is for.
+TEST(Dockerfile, RunsCompilersAloneOnTheMachineThatBuilds) {
+  for (const Instruction& step : ours()) {
+    if (step.word != "FROM") continue;
+    const From from = readFrom(step);
+    if (!from.base.starts_with("${")) {
+      EXPECT_EQ(from.platform, "") << from.stage << " goes on from a stage that has one";
+    } else {
+      EXPECT_EQ(from.platform, from.stage == "build" ? "${BUILDPLATFORM}" : "${TARGETPLATFORM}");
+    }
+  }
 }
 
 TEST(Dockerfile, BreaksARuleWhereItWould) {
   EXPECT_EQ(lint(readDockerfile("FROM debian\n")).size(), 1u);
   EXPECT_EQ(lint(readDockerfile("FROM debian:latest\n")).size(), 1u);
   EXPECT_EQ(lint(readDockerfile("ARG B=debian:12.11-slim\nFROM ${B} AS x\nFROM x\n")).size(), 0u);
+  EXPECT_EQ(lint(readDockerfile("FROM --platform=linux/arm64 x:1\n")).size(), 1u);
+  EXPECT_EQ(lint(readDockerfile("FROM --platform=${BUILDPLATFORM} x:1 AS y\nFROM y\n")).size(), 0u);
   EXPECT_EQ(lint(readDockerfile("ADD https://x/y /z\n")).size(), 1u);
   EXPECT_EQ(lint(readDockerfile("RUN apt-get \\\n install x\n")).size(), 2u);
   EXPECT_EQ(lint(readDockerfile("RUN curl -O https://x\n")).size(), 2u);
