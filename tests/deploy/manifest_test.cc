@@ -104,7 +104,8 @@ TEST(Manifests, StartTheSchedulerAsItsUsersKnowIt) {
   EXPECT_EQ(object.at(container + "/env/0"), R"({"name":"PORT","value":"12345"})");
   EXPECT_EQ(object.at("/spec/replicas"), "1");
   const Document& service = find(all, "Service", "qgpu-scheduler");
-  EXPECT_EQ(service.at("/spec/ports/0"), R"({"port":12345,"name":"http","targetPort":12349})");
+  EXPECT_EQ(service.at("/spec/ports/0"),
+            R"({"port":12345,"name":"http","protocol":"TCP","targetPort":12349})");
 }
 
 // Only what gives it its folders is root's, for a moment, and may do nothing else.
@@ -425,7 +426,7 @@ TEST(Manifests, LeadTheApiServerToTheWebhook) {
   EXPECT_EQ(scheduler.text(std::string(kPod) + "/containers/0/command/2"),
             "--webhook=0.0.0.0:12348");
   EXPECT_EQ(find(all, "Service", "qgpu-scheduler").at("/spec/ports/1"),
-            R"({"port":443,"name":"webhook","targetPort":12348})");
+            R"({"port":443,"name":"webhook","protocol":"TCP","targetPort":12348})");
   const WebhookNames names;
   std::set<std::string> seen;
   for (const Document& object : all) {
