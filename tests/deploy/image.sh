@@ -54,7 +54,7 @@ fi
 
 # list NAME IMAGE: one name for IMAGE-MACHINE of each machine.
 list() {
-  b rmi "$1" >/dev/null 2>&1 || true
+  b manifest rm "$1" >/dev/null 2>&1 || true
   b manifest create "$1" >/dev/null
   for machine in $machines; do
     b manifest add --os linux --arch "$machine" "$1" "containers-storage:$2-$machine" >/dev/null
@@ -120,8 +120,7 @@ in_image() {
     qgpu-manager --cards=sim:2x16 --log-level=error & $ANSWERED"
 }
 
-# The index that an archive begins with names the list, which is told from a list of another
-# machine's images by what it says itself.
+# Read back from the archive: each machine once, with an image of its own.
 for target in scheduler manager; do
   name=qgpu/$target:$VERSION archive=$FOLDER/$target.tar
   list "localhost/$name" "localhost/$name"
@@ -130,7 +129,7 @@ for target in scheduler manager; do
     "oci-archive:$archive:$name"
   digest=$(cat "$FOLDER/$target.digest")
   echo "image.sh: $target $digest, $(($(stat -c %s "$archive") / 1048576)) MiB"
-  tar -xOf "$archive" "./blobs/sha256/${digest#sha256:}" |
+  tar -xOf "$archive" "blobs/sha256/${digest#sha256:}" |
     jq -r '.manifests[] | .platform.architecture + " " + .digest' | sort >"$FOLDER/$target.list"
   sed 's/^/image.sh:   /' "$FOLDER/$target.list"
   for machine in $machines; do echo "$machine"; done | sort >"$FOLDER/machines"
