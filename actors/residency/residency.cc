@@ -120,6 +120,7 @@ void Residency::enter(Task& task, State state) {
 void Residency::stayAsYouAre(TaskId id, Task& task, ResidencyOrders& orders) {
   enter(task, State::Leaving);
   tell(id, task, PagingWord::Phase::Out, Permille(0), orders);
+  settle(id, task, orders);
 }
 
 void Residency::tell(TaskId id, Task& task, PagingWord::Phase phase, Permille out,
@@ -145,10 +146,8 @@ void Residency::join(TaskId id, Bytes quota, Bytes in, Bytes out,
   if (out > Bytes(0)) {
     stayAsYouAre(id, task, orders);
   } else {
-    enter(task, State::Returning);
-    tell(id, task, PagingWord::Phase::In, Permille(0), orders);
+    takeBack(id, task, orders);
   }
-  settle(id, task, orders);
   review(orders);
 }
 
@@ -307,26 +306,23 @@ void Residency::review(ResidencyOrders& orders) {
 bool Residency::answerNeeds(ResidencyOrders& orders) {
   Bytes missing{0}, overdue{0};
   bool waiting = false;
+  const auto answer = [&orders](std::uint64_t request, Bytes bytes, bool room) {
+    orders.push_back({.kind = ResidencyOrder::Kind::Answer,
+                      .word = {},
+                      .bytes = bytes,
+                      .request = request,
+                      .room = room});
+  };
   for (auto each = needs_.begin(); each != needs_.end();) {
     Need& need = each->second;
     const Bytes left = room() - missing;
     if (need.answered || left >= need.bytes || QGPU_PLANTED(RoomPromisedTwice)) {
-      if (!need.answered) {
-        orders.push_back({.kind = ResidencyOrder::Kind::Answer,
-                          .word = {},
-                          .bytes = need.bytes,
-                          .request = each->first,
-                          .room = true});
-      }
+      if (!need.answered) answer(each->first, need.bytes, true);
       need.answered = true;
       ++each;
     } else if (last_ >= need.asked + config_.waitFor && !QGPU_PLANTED(NeedWaitsForever)) {
       QGPU_MARK(NeedRefused);
-      orders.push_back({.kind = ResidencyOrder::Kind::Answer,
-                        .word = {},
-                        .bytes = need.bytes,
-                        .request = each->first,
-                        .room = false});
+      answer(each->first, need.bytes, false);
       each = needs_.erase(each);
     } else if (missing + need.bytes > forPageable()) {
       waiting = true;  // nobody is asked for what the card can't have, whoever leaves

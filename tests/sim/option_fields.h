@@ -4,8 +4,7 @@
 // that text for both worlds, of a node (options.h) and of a cluster (cluster_options.h): what
 // text() says set() takes.
 //
-// Options have, beside their numbers, `faults` (bits) and `judge`; FaultName has a fault's bit and
-// its name.
+// Options are FaultOptions with numbers of their own; FaultName is their NamedFault.
 
 #include <algorithm>
 #include <charconv>

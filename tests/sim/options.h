@@ -9,6 +9,7 @@
 
 #include "runtime/result.h"
 #include "runtime/units.h"
+#include "tests/sim/fault_options.h"
 #include "tests/sim/watch.h"
 
 namespace qgpu::sim {
@@ -35,16 +36,10 @@ enum class Fault : std::uint32_t {
   Owners = 1u << 17,        // the process that owns a task dies
   LostDatabase = 1u << 18,  // the file is gone when the manager starts again
 };
-struct FaultName {
-  Fault fault;
-  const char* name;
-};
+using FaultName = NamedFault<Fault>;
 const std::vector<FaultName>& faultNames();
 
-struct Options {
-  std::uint64_t seed = 1;
-  std::uint32_t faults = 0;
-
+struct Options : FaultOptions<Fault> {
   std::uint32_t cards = 1;
   std::int64_t cardGib = 16;
   bool freeze = false;         // cards that suspend by freeze ...
@@ -75,11 +70,6 @@ struct Options {
 
   std::uint64_t events = 30'000;  // of the safety phase; ...
   Nanos length = seconds(20);     // ... which ends then at the latest
-
-  std::string judge;  // first letters of the invariants that count; empty: all
-
-  bool has(Fault fault) const { return (faults & static_cast<std::uint32_t>(fault)) != 0; }
-  void remove(Fault fault) { faults &= ~static_cast<std::uint32_t>(fault); }
 
   static Options draw(std::uint64_t seed);
   // "cards=2 faults=crash,liars ...": what is not as drawn can be set again by set().

@@ -9,6 +9,7 @@
 
 #include "runtime/result.h"
 #include "runtime/units.h"
+#include "tests/sim/fault_options.h"
 
 namespace qgpu::sim {
 
@@ -40,16 +41,10 @@ enum class ClusterFault : std::uint32_t {
   EtcdFull = 1u << 22,   // and no space
   EtcdSlow = 1u << 23,   // its members take up to seconds
 };
-struct ClusterFaultName {
-  ClusterFault fault;
-  const char* name;
-};
+using ClusterFaultName = NamedFault<ClusterFault>;
 const std::vector<ClusterFaultName>& clusterFaultNames();
 
-struct ClusterOptions {
-  std::uint64_t seed = 1;
-  std::uint32_t faults = 0;
-
+struct ClusterOptions : FaultOptions<ClusterFault> {
   std::uint32_t schedulers = 1;
   bool etcd = false;  // they share; else the one has a file
   std::uint32_t nodes = 3;
@@ -71,11 +66,6 @@ struct ClusterOptions {
 
   std::uint64_t events = 12'000;  // of the safety phase; ...
   Nanos length = seconds(150);    // ... which ends then at the latest
-
-  std::string judge;  // first letters of the invariants that count; empty: all
-
-  bool has(ClusterFault fault) const { return (faults & static_cast<std::uint32_t>(fault)) != 0; }
-  void remove(ClusterFault fault) { faults &= ~static_cast<std::uint32_t>(fault); }
 
   static ClusterOptions draw(std::uint64_t seed);
   std::string text() const;  // as set() takes it

@@ -114,12 +114,11 @@ void PagedProcess::allocate() {
   const Bytes left = firm ? task_.firmQuota - task_.firm : task_.quota - task_.has;
   if (bytes > left) return launch();
   if (!memory_.enter()) return wait();
-  if (firm)
-    task_.firm += bytes;
-  else {
-    task_.has += bytes;
-    pending_ += bytes;
-  }
+  const auto count = [this, firm](Bytes more) {
+    (firm ? task_.firm : task_.has) += more;
+    if (!firm) pending_ += more;
+  };
+  count(bytes);
   site_.after(dice.magnitude(micros(1), micros(500)), [=, this] {
     if (dead_) return;
     const bool passes = firm || task_.has <= task_.page.limit;
@@ -129,12 +128,7 @@ void PagedProcess::allocate() {
       wanted_ = Bytes(0);
       think();
     } else {
-      if (firm)
-        task_.firm -= bytes;
-      else {
-        task_.has -= bytes;
-        pending_ -= bytes;
-      }
+      count(-bytes);
       // What the card itself refuses is for the program to hear; above the limit it waits.
       wanted_ = passes ? Bytes(0) : bytes;
       site_.say(passes ? "no memory" : "wants", task_.id, index_, bytes.value);

@@ -9,6 +9,7 @@
 
 #include "runtime/result.h"
 #include "runtime/units.h"
+#include "tests/sim/fault_options.h"
 
 namespace qgpu::sim {
 
@@ -26,16 +27,10 @@ enum class PagingFault : std::uint32_t {
   LateOrders = 1u << 10,      // what the manager orders takes effect a moment later
   EndlessKernels = 1u << 11,  // that outlast every bound
 };
-struct PagingFaultName {
-  PagingFault fault;
-  const char* name;
-};
+using PagingFaultName = NamedFault<PagingFault>;
 const std::vector<PagingFaultName>& pagingFaultNames();
 
-struct PagingOptions {
-  std::uint64_t seed = 1;
-  std::uint32_t faults = 0;
-
+struct PagingOptions : FaultOptions<PagingFault> {
   std::int64_t cardMib = 4096;
   std::uint32_t tasks = 3;        // with pageable memory
   std::uint32_t processes = 2;    // of one, at most
@@ -49,11 +44,6 @@ struct PagingOptions {
 
   std::uint64_t events = 60'000;  // of the safety phase; ...
   Nanos length = seconds(30);     // ... which ends then at the latest
-
-  std::string judge;  // first letters of the invariants that count; empty: all
-
-  bool has(PagingFault fault) const { return (faults & static_cast<std::uint32_t>(fault)) != 0; }
-  void remove(PagingFault fault) { faults &= ~static_cast<std::uint32_t>(fault); }
 
   static PagingOptions draw(std::uint64_t seed);
   std::string text() const;  // as set() takes it

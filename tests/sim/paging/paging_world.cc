@@ -17,6 +17,16 @@ constexpr Nanos kBeat = millis(250);  // of the page's heartbeat
 constexpr Nanos kLooksLate = millis(100);
 constexpr Nanos kManagerAwayMax = kOrphanGrace * 2;
 
+// The manager's words and the library's are the same, by value.
+static_assert(static_cast<int>(PagingWord::Phase::In) == static_cast<int>(paging::Phase::In) &&
+              static_cast<int>(PagingWord::Phase::Drain) ==
+                  static_cast<int>(paging::Phase::Drain) &&
+              static_cast<int>(PagingWord::Phase::Out) == static_cast<int>(paging::Phase::Out));
+static_assert(static_cast<int>(PagingAnswer::Idle) == static_cast<int>(paging::Answer::Idle) &&
+              static_cast<int>(PagingAnswer::Left) == static_cast<int>(paging::Answer::Left) &&
+              static_cast<int>(PagingAnswer::In) == static_cast<int>(paging::Answer::In) &&
+              static_cast<int>(PagingAnswer::NoRoom) == static_cast<int>(paging::Answer::NoRoom));
+
 paging::Word wordOf(const PagingWord& word) {
   return {word.epoch, static_cast<paging::Phase>(word.phase),
           static_cast<std::uint32_t>(word.out.value)};
@@ -54,9 +64,12 @@ class PagingWorld::Parts final : public PagingSite, public NeedPort {
   struct Tenant {
     PagedTask task;
     std::vector<std::unique_ptr<PagedProcess>> processes;
-    std::map<std::uint32_t, bool> attached;  // by index: dead, as the manager knows
-    bool ended = false;                      // by the manager
+    bool ended = false;  // by the manager
     bool rung = false;
+    bool alive() const {
+      return std::any_of(processes.begin(), processes.end(),
+                         [](const auto& process) { return !process->dead(); });
+    }
     std::map<std::uint32_t, std::uint64_t> kernelsBefore;  // by index
     Bytes ordered{0};  // the highest limit that was ordered and may not stand in its page yet
   };
@@ -69,6 +82,7 @@ class PagingWorld::Parts final : public PagingSite, public NeedPort {
   void carry(const ResidencyOrder& order);
   void look(Tenant& tenant);
   void arm();
+  Nanos hears();                           // how late the manager is
   void later(std::function<void()> work);  // what the manager does once it hears of it
   void tellOthers();
   void effect(std::function<void()> work);  // of an order
@@ -176,9 +190,12 @@ PagingWorld::Parts::Tenant* PagingWorld::Parts::find(TaskId id) {
 
 // --- the manager ---
 
+Nanos PagingWorld::Parts::hears() {
+  return std::max(dice_.magnitude(micros(2), micros(800)), stalledUntil_ - now_);
+}
+
 void PagingWorld::Parts::later(std::function<void()> work) {
-  const Nanos heard = std::max(dice_.magnitude(micros(2), micros(800)), stalledUntil_ - now_);
-  after(heard, [this, life = lives_, work = std::move(work)] {
+  after(hears(), [this, life = lives_, work = std::move(work)] {
     if (core_ && life == lives_) work();
   });
 }
@@ -207,11 +224,10 @@ void PagingWorld::Parts::ring(TaskId task) {
   if (!core_ || !tenant || tenant->rung) return;
   tenant->rung = true;
   const std::uint32_t life = lives_;
-  after(std::max(dice_.magnitude(micros(2), micros(800)), stalledUntil_ - now_),
-        [this, tenant, life] {
-          tenant->rung = false;
-          if (core_ && life == lives_) look(*tenant);
-        });
+  after(hears(), [this, tenant, life] {
+    tenant->rung = false;
+    if (core_ && life == lives_) look(*tenant);
+  });
 }
 
 void PagingWorld::Parts::tellOthers() {
@@ -230,11 +246,7 @@ void PagingWorld::Parts::look(Tenant& tenant) {
   core_->holds(id, in(tenant), out(tenant), wanted, now_, orders_);
   for (const auto& process : tenant.processes) {
     allTorn = allTorn && process->torn();
-    bool& known = tenant.attached[process->index()];
-    if (process->dead() && !known) {
-      known = true;
-      core_->died(id, process->index(), now_, orders_);
-    }
+    if (process->dead()) core_->died(id, process->index(), now_, orders_);
     if (process->dead() || process->memory().answer() == paging::Answer::None) continue;
     core_->answered(id, process->index(), process->memory().word().epoch,
                     static_cast<PagingAnswer>(process->memory().answer()), now_, orders_);
@@ -343,7 +355,6 @@ void PagingWorld::Parts::boot() {
     std::set<std::uint32_t> alive;
     bool gone = true;
     for (const auto& process : tenant->processes) {
-      tenant->attached[process->index()] = process->dead();
       if (!process->dead()) alive.insert(process->index());
       gone = gone && process->torn();
     }
@@ -404,9 +415,7 @@ void PagingWorld::Parts::checkGrants() {
     for (const auto& process : tenant->processes) has += process->onCard();
     const Residency::State state = core_->state(tenant->task.id);
     const bool told = state == Residency::State::Returning || state == Residency::State::In;
-    const bool alive = std::any_of(tenant->processes.begin(), tenant->processes.end(),
-                                   [](const auto& process) { return !process->dead(); });
-    bytes += alive && (told || mayMake(*tenant)) ? std::max(has, tenant->ordered) : has;
+    bytes += tenant->alive() && (told || mayMake(*tenant)) ? std::max(has, tenant->ordered) : has;
   }
   if (bytes <= card_.size) return;
   violated("M3", std::to_string(bytes.value >> 20) + " MiB are granted on a card of " +
@@ -485,7 +494,6 @@ void PagingWorld::Parts::begin() {
   say("joins", made.task.id, 0, made.task.quota.value);
   core_->join(made.task.id, made.task.quota, Bytes(0), Bytes(0), {}, now_, orders_);
   for (const auto& process : made.processes) {
-    made.attached[process->index()] = false;
     core_->attached(made.task.id, process->index(), now_, orders_);
   }
   carryOut();
@@ -510,7 +518,7 @@ void PagingWorld::Parts::fault() {
     case PagingFault::Stops: {
       std::vector<Tenant*> alive;
       for (const auto& tenant : tenants_) {
-        if (!tenant->processes.front()->dead()) alive.push_back(tenant.get());
+        if (tenant->alive()) alive.push_back(tenant.get());
       }
       if (alive.empty()) return;
       Tenant& tenant = *dice_.pick(alive);

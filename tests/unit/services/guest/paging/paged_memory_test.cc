@@ -165,6 +165,40 @@ TEST_F(PagedMemoryTest, AFillThatFailsIsMemoryThatLeavesAgain) {
   EXPECT_EQ(memory.bytesOut(), 256 * kMib);
 }
 
+TEST_F(PagedMemoryTest, WhatWasMadeAndCantBeReleasedStaysMadeUntilTheNextWord) {
+  tell(Phase::Out, 1000);
+  thread.run(memory);
+  tell(Phase::In);
+  for (const Kind kind : {Kind::Make, Kind::CopyIn}) {
+    const auto step = memory.next();
+    ASSERT_EQ(step.kind, kind);
+    memory.done(step, kind == Kind::Make);
+  }
+  EXPECT_EQ(thread.run(memory, Kind::Release), "release0!");
+  EXPECT_EQ(memory.answer(), Answer::NoRoom);
+  EXPECT_EQ(memory.bytesIn(), 64 * kMib);
+  tell(Phase::In);
+  EXPECT_EQ(thread.run(memory).substr(0, 11), "fill0 make1");
+  EXPECT_TRUE(memory.isIn());
+}
+
+TEST_F(PagedMemoryTest, AFreeThatTheDriverRefusesCountsUntilItIsReleased) {
+  memory.freed(1);
+  EXPECT_EQ(thread.run(memory, Kind::Release), "release1!");
+  EXPECT_EQ(memory.bytesIn(), 256 * kMib);
+  tell(Phase::In);
+  EXPECT_EQ(thread.run(memory), "release1 gone1");
+  EXPECT_EQ(memory.bytesIn(), 192 * kMib);
+}
+
+TEST_F(PagedMemoryTest, StayingAsItIsNeedsNoProof) {
+  ASSERT_TRUE(memory.enter());
+  tell(Phase::Out, 0);
+  EXPECT_EQ(thread.run(memory), "");
+  EXPECT_EQ(memory.answer(), Answer::Left);
+  EXPECT_FALSE(memory.enter());
+}
+
 TEST_F(PagedMemoryTest, AnotherWordInTheMiddleLosesNothing) {
   tell(Phase::Out, 1000);
   auto step = memory.next();
