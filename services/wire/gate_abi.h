@@ -33,6 +33,7 @@
 #define QGPU_REASON_LEN 160u    /* longest refusal, with its NUL */
 #define QGPU_CLIENTS 24u        /* of NVIDIA's kernel driver that one process is known to have */
 #define QGPU_LOANS 165u         /* of memory between the processes of a task at once */
+#define QGPU_KNOWS_PAGING 0x1u  /* of qgpu_hello.knows: it follows the gate page's `paging` */
 #define QGPU_MAX_INFLIGHT (1u << 20) /* per process; more is nonsense and is read as this */
 
 /* The gate word. A change of any bit is a new value, so a futex wait on the old one ends.
@@ -86,7 +87,13 @@ typedef struct qgpu_gate_page {
   uint64_t loans_kept;      /* places of the report page's loan[] that this manager looks after when
                              * a process dies; 0: it does not know them, and who holds memory of
                              * others pays. Here and not in the report page, which outlives it. */
-  uint64_t reserved0[6];
+  /* Memory that may leave the card while the task is held (services/wire/paging.h). */
+  uint64_t pageable_bytes; /* of the quota, for such memory; the rest is for what stays. 0: none */
+  uint64_t pageable_limit; /* of these, what the processes may have now, on the card and off it */
+  uint64_t paging;         /* what they are to do with it; a futex by its upper half, the epoch */
+  uint64_t need_wait_ns; /* a process whose allocation the card refused, though the quota has room,
+                          * asks the driver again for so long, since others may leave; 0: not */
+  uint64_t reserved0[2];
   QGPU_ALIGN(128) uint32_t gate;         /* the futex word */
   uint32_t epoch;                        /* full 32-bit counter of the epoch, for the record */
   uint64_t gate_stored_ns;               /* when `gate` was last stored */
@@ -122,6 +129,14 @@ typedef struct qgpu_slot {
   uint32_t obeys;   /* incarnation of the gate page that the process reads now; a re-attach
                      * is complete, and holds bind again, once it is the manager's own */
   uint32_t counted; /* enum qgpu_counted, for people to read */
+  /* Memory that may leave the card; none of it is in `bytes`. Each is stored before the answer to
+   * which it belongs. */
+  uint64_t pageable_held; /* on the card and off it; locked add, sum of slots, roll-back */
+  uint64_t pageable_out;  /* of these, off the card */
+  uint64_t pageable_more; /* for so much above the limit threads wait */
+  uint64_t paging_answer; /* epoch << 32 | paging::Answer; 0: none */
+  uint64_t need_bytes;    /* what the card refused and is asked for again; 0: nothing */
+  uint64_t need_since_ns; /* when the first of it was refused */
 } qgpu_slot;
 
 /* Memory of the card that one process of the task allocated (the lender) and another one holds too
@@ -166,7 +181,9 @@ typedef struct qgpu_hello {
   uint32_t slot;
   uint32_t incarnation_seen; /* highest that this guest has met (HAZARDS 23) */
   uint32_t freeze_signal;    /* signal number for driver threads; 0: this guest can't freeze */
-  uint64_t reserved[8];
+  uint32_t knows;            /* QGPU_KNOWS_*; 0 in a guest of before */
+  uint32_t reserved0;
+  uint64_t reserved[7];
 } qgpu_hello;
 
 /* Manager to guest. On success three descriptors come along: gate page (read-only), report page,
