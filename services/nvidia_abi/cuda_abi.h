@@ -167,6 +167,12 @@ struct MemProperties {
   unsigned char flags[8];
 };
 
+struct MemAccess {  // who may do what with an address
+  Location location;
+  int rights;
+};
+inline constexpr int kReadWrite = 3;
+
 inline constexpr int kPinned = 1, kManaged = 2;  // types of allocations and of pools
 
 struct PoolProperties {

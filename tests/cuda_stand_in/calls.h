@@ -19,20 +19,13 @@
   NVIDIA_STREAM_PAIR(X, cuStreamWaitEvent, cuStreamWaitEvent, 3020, (Str, Evt, U))          \
   X(cuEventRecord_ptsz, cuEventRecord, 7000, kPerThread, (Evt, Str))                        \
   X(cuStreamIsCapturing_ptsz, cuStreamIsCapturing, 10000, kPerThread, (Str, int*))          \
-  X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, kLegacy,               \
-    (Exec*, Graph, unsigned long long))                                                     \
   X(cuGraphDestroy, cuGraphDestroy, 10000, kLegacy, (Graph))                                \
   X(cuCtxAttach, cuCtxAttach, 2000, kLegacy, (Ctx*, U))                                     \
   X(cuGreenCtxCreate, cuGreenCtxCreate, 12040, kLegacy, (Green*, void*, Dev, U))            \
   X(cuGreenCtxStreamCreate, cuGreenCtxStreamCreate, 12040, kLegacy, (Str*, Green, U, int))  \
   X(cuMemHostAlloc, cuMemHostAlloc, 2020, kLegacy, (void**, Size, U))                       \
   X(cuMemFreeHost, cuMemFreeHost, 2000, kLegacy, (void*))                                   \
-  X(cuMemAddressReserve, cuMemAddressReserve, 10020, kLegacy,                               \
-    (Ptr*, Size, Size, Ptr, unsigned long long))                                            \
-  X(cuMemAddressFree, cuMemAddressFree, 10020, kLegacy, (Ptr, Size))                        \
-  X(cuMemSetAccess, cuMemSetAccess, 10020, kLegacy, (Ptr, Size, const MemAccess*, Size))    \
   X(cuLaunchOfTomorrow, cuLaunchOfTomorrow, 13990, kLegacy, (Str))                          \
-  X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, kLegacy, (IpcMemory*, Ptr))                 \
   X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000, kLegacy, (Ptr*, IpcMemory, U))        \
   X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, kLegacy, (Ptr))                         \
   X(cuGetExportTable, cuGetExportTable, 3000, kLegacy, (const void**, const void*))
@@ -45,12 +38,6 @@ using namespace cuda;  // the names of the interface, as its own implementation 
 struct IpcMemory {  // CUipcMemHandle: what it says is the driver's own affair
   unsigned char bytes[64];
 };
-
-struct MemAccess {  // CUmemAccessDesc
-  Location location;
-  int rights;
-};
-inline constexpr int kReadWrite = 3;
 
 struct Table : Calls {
 #define QGPU_MEMBER(symbol, base, since, stream, types) Result(*symbol) types;

@@ -255,8 +255,8 @@ Result loadModule(Mod* out, const void*) {
 
 // Kernels are named words; the word itself is the handle.
 Result getFunction(Fn* out, Mod, const char* kernel) {
-  static const char* const known[] = {"nothing", "sleep",    "add",     "spin",
-                                      "mix",     "multiply", "together"};
+  static const char* const known[] = {"nothing",  "sleep",    "add",  "spin", "mix",
+                                      "multiply", "together", "fill", "stir", "check"};
   for (const char* const& word : known) {
     if (std::strcmp(word, kernel) != 0) continue;
     *out = reinterpret_cast<Fn>(const_cast<char*>(word));
@@ -297,6 +297,10 @@ void fillContexts(Table& table) {
   table.cuGreenCtxDestroy = destroyGreen;
   table.cuCtxFromGreenCtx = fromGreen;
   table.cuCtxGetCurrent = getCurrent;
+  table.cuCtxGetDevice = [](Dev* out) {
+    if (!currentContext()) return kInvalidContext;
+    return *out = currentContext()->device, kSuccess;
+  };
   table.cuCtxSetCurrent = setCurrent;
   table.cuCtxPushCurrent = table.cuCtxPushCurrent_v2 = push;
   table.cuCtxPopCurrent = table.cuCtxPopCurrent_v2 = pop;

@@ -40,10 +40,48 @@ bool workOfTestsGpu(const char* name, void** arguments, Work& work) {
   return true;
 }
 
+// Kernels that touch every word of a block of memory: one fills it, one changes each word, and one
+// counts the words that are not what so many changes made of them.
+std::uint64_t filled(std::uint64_t seed, std::uint64_t at) {
+  return seed * 0x9E3779B97F4A7C15u + at;
+}
+std::uint64_t stirred(std::uint64_t word) {
+  return word * 6364136223846793005u + 1442695040888963407u;
+}
+bool workOnBlocks(const char* name, void** arguments, Work& work) {
+  const bool fills = std::strcmp(name, "fill") == 0, checks = std::strcmp(name, "check") == 0;
+  if (!fills && !checks && std::strcmp(name, "stir") != 0) return false;
+  auto* block = reinterpret_cast<std::uint64_t*>(wordOf(arguments, 0));
+  const std::uint64_t words = wordOf(arguments, 1);
+  if (!fills && !checks) {
+    work.act = [=] {
+      for (std::uint64_t i = 0; i < words; ++i) block[i] = stirred(block[i]);
+    };
+    return true;
+  }
+  const std::uint64_t seed = wordOf(arguments, 2);
+  if (fills) {
+    work.act = [=] {
+      for (std::uint64_t i = 0; i < words; ++i) block[i] = filled(seed, i);
+    };
+    return true;
+  }
+  const std::uint64_t rounds = wordOf(arguments, 3);
+  auto* wrong = reinterpret_cast<std::uint64_t*>(wordOf(arguments, 4));
+  work.act = [=] {
+    for (std::uint64_t i = 0; i < words; ++i) {
+      std::uint64_t word = filled(seed, i);
+      for (std::uint64_t n = 0; n < rounds; ++n) word = stirred(word);
+      if (block[i] != word) __atomic_fetch_add(wrong, 1, __ATOMIC_SEQ_CST);
+    }
+  };
+  return true;
+}
+
 Work kernelWork(Fn function, void** arguments) {
   const char* name = reinterpret_cast<const char*>(function);
   Work work;
-  if (workOfTestsGpu(name, arguments, work)) return work;
+  if (workOfTestsGpu(name, arguments, work) || workOnBlocks(name, arguments, work)) return work;
   if (std::strcmp(name, "sleep") == 0) {
     work.ns = std::uint64_t{*static_cast<const std::uint32_t*>(arguments[0])} * 1'000;
   } else if (std::strcmp(name, "add") == 0) {

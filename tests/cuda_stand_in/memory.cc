@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "tests/cuda_stand_in/table.h"
 
@@ -23,6 +24,7 @@ struct Physical {  // of the virtual memory interface
   Block block;
   std::uint32_t references = 1;
   std::uint32_t maps = 0;
+  int file = -1;  // its pages
 };
 
 struct Heap {
@@ -34,6 +36,7 @@ struct Heap {
   std::set<Pool> managedPools;
   Pool defaultManaged = nullptr;
   Mem nextHandle = 0x1000;
+  std::map<void*, Size> registered;  // of the host's memory
 };
 Heap& heap() {
   static Heap& only = *new Heap;
@@ -183,13 +186,14 @@ struct Shared {
   Size bytes;
 };
 
-Result share(IpcMemory* out, Ptr at) {
+Result share(void* out, Ptr at) {
   Locked held(machine().lock);
   const auto found = heap().blocks.find(at);
   if (found == heap().blocks.end()) return kInvalidValue;
   const Shared told{rmClient(), found->second.rm, found->second.bytes};
-  *out = {};
-  __builtin_memcpy(out->bytes, &told, sizeof told);
+  IpcMemory handle{};
+  __builtin_memcpy(handle.bytes, &told, sizeof told);
+  __builtin_memcpy(out, &handle, sizeof handle);
   return kSuccess;
 }
 
@@ -219,6 +223,11 @@ Result create(Mem* out, Size bytes, const MemProperties* properties, unsigned lo
     physical.block = Block{bytes, -1, rmAnswers() ? rmHostMemory(bytes) : 0};
     heap().used[-1] += bytes;
   }
+  physical.file = memfd_create("card", MFD_CLOEXEC);
+  if (physical.file < 0 || ftruncate(physical.file, static_cast<off_t>(rounded(bytes))) != 0) {
+    giveBack(physical.block);
+    return kOutOfMemory;
+  }
   *out = heap().nextHandle++;
   heap().physical[*out] = physical;
   return kSuccess;
@@ -227,6 +236,7 @@ void dropIfUnused(Mem handle) {
   Physical& physical = heap().physical[handle];
   if (physical.references || physical.maps) return;
   giveBack(physical.block);
+  if (physical.file >= 0) close(physical.file);
   heap().physical.erase(handle);
 }
 Result releaseHandle(Mem handle) {
@@ -258,26 +268,47 @@ Result importHandle(Mem* out, void*, int) {
   heap().physical[*out] = imported;
   return kSuccess;
 }
+// Who touches an address where nothing is mapped ends, as on a card.
+bool mapNothing(Ptr at, Size bytes, int flags = MAP_FIXED) {
+  return mmap(reinterpret_cast<void*>(at), rounded(bytes), PROT_NONE,
+              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0) != MAP_FAILED;
+}
 Result reserveAddress(Ptr* out, Size bytes, Size, Ptr, unsigned long long) {
-  *out = mapPages(bytes);
+  void* at =
+      mmap(nullptr, rounded(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) return kOutOfMemory;
+  *out = reinterpret_cast<Ptr>(at);
   return kSuccess;
 }
 Result freeAddress(Ptr at, Size bytes) {
+  Locked held(machine().lock);
+  const auto first = heap().maps.lower_bound(at);
+  const bool mapped = first != heap().maps.end() && first->first < at + bytes;
+  if (mapped) return ++machine().misuses, kInvalidValue;
   munmap(reinterpret_cast<void*>(at), rounded(bytes));
   return kSuccess;
 }
-Result map(Ptr at, Size bytes, Size, Mem handle, unsigned long long) {
+Result map(Ptr at, Size bytes, Size offset, Mem handle, unsigned long long) {
   Locked held(machine().lock);
   const auto found = heap().physical.find(handle);
   if (found == heap().physical.end()) return ++machine().misuses, kInvalidValue;
+  const int file = found->second.file;
+  if (file >= 0 && mmap(reinterpret_cast<void*>(at), rounded(bytes), PROT_NONE,
+                        MAP_SHARED | MAP_FIXED, file, static_cast<off_t>(offset)) == MAP_FAILED) {
+    return kInvalidValue;
+  }
   ++found->second.maps;
   heap().maps[at] = {handle, bytes};
   return kSuccess;
 }
-Result setAccess(Ptr at, Size, const MemAccess* access, Size count) {
+// Of one whole map.
+Result setAccess(Ptr at, Size bytes, const MemAccess* access, Size count) {
   Locked held(machine().lock);
-  const bool knows = count == 1 && access->rights == kReadWrite && heap().maps.count(at) != 0;
-  return knows ? kSuccess : kInvalidValue;
+  const auto found = heap().maps.find(at);
+  const bool knows = count == 1 && access->rights == kReadWrite && found != heap().maps.end();
+  if (!knows || found->second.second != bytes) return kInvalidValue;
+  const int rc = mprotect(reinterpret_cast<void*>(at), rounded(bytes), PROT_READ | PROT_WRITE);
+  return rc == 0 ? kSuccess : kInvalidValue;
 }
 Result unmap(Ptr at, Size bytes) {
   Locked held(machine().lock);
@@ -285,12 +316,67 @@ Result unmap(Ptr at, Size bytes) {
   for (auto next = heap().maps.lower_bound(at);
        next != heap().maps.end() && next->first < at + bytes;) {
     const Mem handle = next->second.first;
+    mapNothing(next->first, next->second.second);
     next = heap().maps.erase(next);
     --heap().physical[handle].maps;
     dropIfUnused(handle);
     any = true;
   }
   return any ? kSuccess : kInvalidValue;
+}
+
+// --- what is at an address ---
+
+struct Range {
+  Ptr at = 0;
+  Size bytes = 0;
+};
+// With the lock held. None: nothing of a card is there.
+Range rangeAround(Ptr at) {
+  const auto around = [at](auto& all, auto sizeOf) -> Range {
+    auto next = all.upper_bound(at);
+    if (next == all.begin()) return {};
+    --next;
+    const Size bytes = sizeOf(next->second);
+    return at < next->first + bytes ? Range{next->first, bytes} : Range{};
+  };
+  const Range mapped = around(heap().maps, [](const auto& map) { return map.second; });
+  if (mapped.bytes) return mapped;
+  return around(heap().blocks, [](const Block& block) { return block.bytes; });
+}
+Result addressRange(Ptr* base, Size* bytes, Ptr at) {
+  Locked held(machine().lock);
+  const Range found = rangeAround(at);
+  if (!found.bytes) return kNotFound;
+  if (base) *base = found.at;
+  if (bytes) *bytes = found.bytes;
+  return kSuccess;
+}
+// The kind of memory, where its allocation begins, and how long that is.
+Result attribute(void* out, int which, Ptr at) {
+  Locked held(machine().lock);
+  const Range found = rangeAround(at);
+  if (!found.bytes) return kInvalidValue;
+  constexpr U kDeviceMemory = 2;
+  if (which == 2) return *static_cast<U*>(out) = kDeviceMemory, kSuccess;
+  if (which == 11) return *static_cast<Ptr*>(out) = found.at, kSuccess;
+  if (which == 12) return *static_cast<Size*>(out) = found.bytes, kSuccess;
+  return kNotSupported;
+}
+Result attributes(U count, int* which, void** out, Ptr at) {
+  for (U i = 0; i < count; ++i) {
+    if (Result rc = attribute(out[i], which[i], at)) return rc;
+  }
+  return kSuccess;
+}
+Result handleForRange(void* out, Ptr at, Size bytes, int, unsigned long long) {
+  Locked held(machine().lock);
+  const Range found = rangeAround(at);
+  if (!found.bytes || found.at + found.bytes < at + bytes) return kInvalidValue;
+  const auto map = heap().maps.find(found.at);
+  if (map == heap().maps.end()) return kNotSupported;
+  *static_cast<int*>(out) = dup(heap().physical[map->second.first].file);
+  return kSuccess;
 }
 
 // --- arrays ---
@@ -355,6 +441,14 @@ Result freeHost(void* at) {
   Locked held(machine().lock);
   return freeAt(reinterpret_cast<std::uint64_t>(at), true);
 }
+Result registerHost(void* at, Size bytes, U) {
+  Locked held(machine().lock);
+  return heap().registered.emplace(at, bytes).second ? kSuccess : kInvalidValue;
+}
+Result unregisterHost(void* at) {
+  Locked held(machine().lock);
+  return heap().registered.erase(at) ? kSuccess : (++machine().misuses, kInvalidValue);
+}
 Pool newPool(int type) {
   const auto pool = reinterpret_cast<Pool>(heap().nextHandle++);
   if (type == kManaged) heap().managedPools.insert(pool);
@@ -394,6 +488,10 @@ Result total(Size* out, Dev) {
 
 }  // namespace
 
+bool isOnCard(Ptr at) {
+  return rangeAround(at).bytes != 0;
+}
+
 std::uint64_t allocatedBytes(int device) {
   Locked held(machine().lock);
   return heap().used[device];
@@ -423,6 +521,12 @@ void fillMemory(Table& table) {
   table.cuMemMap = map;
   table.cuMemSetAccess = setAccess;
   table.cuMemUnmap = unmap;
+  table.cuMemGetAddressRange_v2 = addressRange;
+  table.cuPointerGetAttribute = attribute;
+  table.cuPointerGetAttributes = attributes;
+  table.cuMemGetHandleForAddressRange = handleForRange;
+  table.cuMemHostRegister_v2 = registerHost;
+  table.cuMemHostUnregister = unregisterHost;
   table.cuArrayCreate_v2 = createArray;
   table.cuArray3DCreate_v2 = createArray3D;
   table.cuArrayDestroy = destroyArray;

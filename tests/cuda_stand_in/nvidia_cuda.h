@@ -148,6 +148,12 @@ struct MemProperties {
   unsigned char flags[8];
 };
 
+struct MemAccess {  // who may do what with an address
+  Location location;
+  int rights;
+};
+inline constexpr int kReadWrite = 3;
+
 inline constexpr int kPinned = 1, kManaged = 2;  // types of allocations and of pools
 
 struct PoolProperties {
@@ -395,6 +401,31 @@ static_assert(sizeof(NvmlProcesses) == 24 && sizeof(NvmlUtilization) == 24);
   X(cuMemGetInfo_v2, cuMemGetInfo, 3020, kLegacy, (Size*, Size*))                                  \
   X(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, kLegacy, (Size*, Dev))
 
+// What names addresses and begins no work.
+#define NVIDIA_CUDA_NAMING(X)                                                                 \
+  X(cuMemGetAddressRange_v2, cuMemGetAddressRange, 3020, kLegacy, (Ptr*, Size*, Ptr))         \
+  X(cuPointerGetAttribute, cuPointerGetAttribute, 4000, kLegacy, (void*, int, Ptr))           \
+  X(cuPointerGetAttributes, cuPointerGetAttributes, 7000, kLegacy, (U, int*, void**, Ptr))    \
+  X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, kLegacy, (void*, Ptr))                        \
+  X(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, 11070, kLegacy,             \
+    (void*, Ptr, Size, int, unsigned long long))                                              \
+  X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode, 10000, kLegacy,                               \
+    (Node*, Graph, const Node*, Size, const Copy3D*, Ctx))                                    \
+  X(cuGraphAddMemsetNode, cuGraphAddMemsetNode, 10000, kLegacy,                               \
+    (Node*, Graph, const Node*, Size, const void*, Ctx))                                      \
+  X(cuGraphAddNode, cuGraphAddNode, 12020, kLegacy, (Node*, Graph, const Node*, Size, void*)) \
+  X(cuGraphAddNode_v2, cuGraphAddNode, 12030, kLegacy,                                        \
+    (Node*, Graph, const Node*, const void*, Size, void*))                                    \
+  X(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams, 10020, kLegacy,           \
+    (Exec, Node, const Copy3D*, Ctx))                                                         \
+  X(cuGraphExecMemsetNodeSetParams, cuGraphExecMemsetNodeSetParams, 10020, kLegacy,           \
+    (Exec, Node, const void*, Ctx))                                                           \
+  X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, kLegacy,                 \
+    (Exec*, Graph, unsigned long long))                                                       \
+  NVIDIA_STREAM_PAIR(X, cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000,    \
+                     (Exec*, Graph, void*))                                                   \
+  X(cuGraphExecUpdate_v2, cuGraphExecUpdate, 12000, kLegacy, (Exec, Graph, void*))
+
 #define NVIDIA_CUDA_PLUMBING(X)                                                                    \
   X(cuInit, cuInit, 2000, kLegacy, (U))                                                            \
   X(cuGetProcAddress, cuGetProcAddress, 11030, kLegacy, (const char*, void**, int, std::uint64_t)) \
@@ -413,6 +444,7 @@ static_assert(sizeof(NvmlProcesses) == 24 && sizeof(NvmlUtilization) == 24);
   NVIDIA_CUDA_STREAMS(X)      \
   NVIDIA_CUDA_CONTEXTS(X)     \
   NVIDIA_CUDA_MEMORY(X)       \
+  NVIDIA_CUDA_NAMING(X)       \
   NVIDIA_CUDA_PLUMBING(X)
 
 // What the hooks themselves call, and programs call without a hook.
@@ -429,7 +461,14 @@ static_assert(sizeof(NvmlProcesses) == 24 && sizeof(NvmlUtilization) == 24);
   X(cuEventDestroy_v2, cuEventDestroy, 4000, kLegacy, (Evt))                                      \
   X(cuEventElapsedTime, cuEventElapsedTime, 2000, kLegacy, (float*, Evt, Evt))                    \
   X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, kLegacy, (Ctx*, Dev))               \
-  X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000, kLegacy, (Dev, U*, int*))
+  X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000, kLegacy, (Dev, U*, int*))       \
+  X(cuCtxGetDevice, cuCtxGetDevice, 2000, kLegacy, (Dev*))                                        \
+  X(cuMemAddressReserve, cuMemAddressReserve, 10020, kLegacy,                                     \
+    (Ptr*, Size, Size, Ptr, unsigned long long))                                                  \
+  X(cuMemAddressFree, cuMemAddressFree, 10020, kLegacy, (Ptr, Size))                              \
+  X(cuMemSetAccess, cuMemSetAccess, 10020, kLegacy, (Ptr, Size, const MemAccess*, Size))          \
+  X(cuMemHostRegister_v2, cuMemHostRegister, 6050, kLegacy, (void*, Size, U))                     \
+  X(cuMemHostUnregister, cuMemHostUnregister, 4000, kLegacy, (void*))
 
 // Each fills an array, of which the caller says the room and the driver how much of it is filled.
 #define NVIDIA_NVML_LISTS(X)                                                           \

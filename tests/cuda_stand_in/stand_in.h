@@ -11,8 +11,10 @@
 // 2 MiB, where a real one takes some hundred), and QGPU_STAND_IN_PRIVATE=1, under which
 // cuGetProcAddress gives addresses that are no export's.
 // Kernels by name: "nothing", "sleep" (argument 0: microseconds), "add" (argument 0: device address
-// of a counter that it raises by one), and those of tests/gpu/kernels.h, where an iteration is a
-// nanosecond and a product of matrices takes one for each thousand multiplications.
+// of a counter that it raises by one), "fill" (address, 64-bit words, seed), "stir" (address,
+// words: changes each), "check" (address, words, seed, how often they were stirred, address of a
+// count that it raises by each that is another), and those of tests/gpu/kernels.h, where an
+// iteration is a nanosecond and a product of matrices takes one for each thousand multiplications.
 
 #include <cstdint>
 

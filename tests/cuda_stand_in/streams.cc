@@ -266,6 +266,55 @@ Result instantiate(Exec* out, Graph graph, unsigned long long) {
   *out = reinterpret_cast<Exec>(body);
   return kSuccess;
 }
+Result instantiateWithParams(Exec* out, Graph graph, void*) {
+  return instantiate(out, graph, 0);
+}
+
+// A node behind all that the graph has. The addresses must be of memory that is there.
+Result addNode(Node* out, Graph graph, std::initializer_list<Ptr> named, Work work) {
+  Locked held(machine().lock);
+  for (Ptr at : named) {
+    if (at && !isOnCard(at)) return kInvalidValue;
+  }
+  auto& steps = reinterpret_cast<GraphBody*>(graph)->steps;
+  steps.push_back(std::move(work));
+  *out = reinterpret_cast<Node>(steps.size());
+  return kSuccess;
+}
+// Of one row.
+Result addCopy(Node* out, Graph graph, const Node*, Size, const Copy3D* copy, Ctx) {
+  void* to = copy->dstDevice ? reinterpret_cast<void*>(copy->dstDevice) : copy->dstHost;
+  const void* from =
+      copy->srcDevice ? reinterpret_cast<const void*>(copy->srcDevice) : copy->srcHost;
+  const auto act = copyOf(to, from, copy->width);
+  return addNode(out, graph, {copy->dstDevice, copy->srcDevice}, Work{1, act});
+}
+struct FillParams {
+  Ptr at;
+  Size pitch;
+  U value, elementBytes;
+  Size width, height;
+};
+Result addFill(Node* out, Graph graph, const Node*, Size, const void* params, Ctx) {
+  const FillParams fill = *static_cast<const FillParams*>(params);
+  if (fill.elementBytes != 4 || fill.height > 1) return kNotSupported;
+  const auto act = [fill] {
+    for (Size i = 0; i < fill.width; ++i) reinterpret_cast<U*>(fill.at)[i] = fill.value;
+  };
+  return addNode(out, graph, {fill.at}, Work{1, act});
+}
+// Changes of graphs, and nodes of any kind.
+template <typename F>
+struct NotHere;
+template <typename... A>
+struct NotHere<Result (*)(A...)> {
+  static Result call(A...) { return kNotSupported; }
+};
+template <typename F>
+void notHere(F& place) {
+  place = NotHere<F>::call;
+}
+
 Result destroyGraph(Graph graph) {
   delete reinterpret_cast<GraphBody*>(graph);
   return kSuccess;
@@ -336,6 +385,15 @@ void fillGraphs(Table& table) {
   table.cuStreamIsCapturing_ptsz = isCapturing<own>;
   table.cuThreadExchangeStreamCaptureMode = exchangeMode;
   table.cuGraphInstantiateWithFlags = instantiate;
+  table.cuGraphInstantiateWithParams = table.cuGraphInstantiateWithParams_ptsz =
+      instantiateWithParams;
+  table.cuGraphAddMemcpyNode = addCopy;
+  table.cuGraphAddMemsetNode = addFill;
+  notHere(table.cuGraphAddNode);
+  notHere(table.cuGraphAddNode_v2);
+  notHere(table.cuGraphExecMemcpyNodeSetParams);
+  notHere(table.cuGraphExecMemsetNodeSetParams);
+  notHere(table.cuGraphExecUpdate_v2);
   table.cuGraphDestroy = destroyGraph;
   table.cuGraphExecDestroy = destroyExec;
   table.cuGraphLaunch = launchGraph<legacy>;

@@ -28,6 +28,7 @@ inline Table filledTable() {
 std::uint64_t environmentNumber(const char* name, std::uint64_t otherwise);
 int deviceCount();
 std::uint64_t allocatedBytes(int device);
+bool isOnCard(Ptr at);  // with the lock held: some card's memory is there
 
 // The resource manager's calls, issued through libc's ioctl() as the real library does: what a
 // preloaded library may watch or refuse. Where no kernel answers, a status that was set stays.

@@ -28,6 +28,7 @@ void wrapCudaLaunches(cuda::Calls& table);
 void wrapCudaStreams(cuda::Calls& table);
 void wrapCudaMemory(cuda::Calls& table);
 void wrapCudaSizes(cuda::Calls& table);
+void wrapCudaNaming(cuda::Calls& table);
 void wrapNvmlProcesses(cuda::Calls& table);
 // All but NVML's.
 inline void wrapCuda(cuda::Calls& table) {
@@ -35,6 +36,7 @@ inline void wrapCuda(cuda::Calls& table) {
   wrapCudaStreams(table);
   wrapCudaMemory(table);
   wrapCudaSizes(table);
+  wrapCudaNaming(table);
 }
 
 // Finds libcuda.so.1 and libnvidia-ml.so.1 where the process has loaded them by now. False: no

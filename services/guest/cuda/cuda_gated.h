@@ -9,9 +9,11 @@
 //   static void enter()                           the runtime is called now
 //   static cuda::Str streamAmong(arguments...)    that the call names; null: the default stream
 
+#include "services/guest/cuda/cuda_paging.h"
 #include "services/guest/cuda/cuda_streams.h"
 #include "services/guest/cuda/cuda_work.h"
 #include "services/guest/gate/estimates.h"
+#include "services/guest/paging/pager.h"
 
 namespace qgpu::guest {
 
@@ -39,6 +41,15 @@ template <typename Call>
   return rc;
 }
 
+// Without a record of its stream nobody can say when it ends.
+template <typename Call>
+[[gnu::noinline]] cuda::Result unfollowed(Call call) {
+  const pager::OnCard memory;
+  if (!memory.there()) return noDeviceAnyMore();
+  if (pager::active.load()) pager::neverIdle();
+  return call();
+}
+
 template <typename Call>
 [[gnu::always_inline]] inline cuda::Result gated(cuda::Str handle, cuda::Stream0 zero,
                                                  const cuda::Launch& launch, MayBlock mayBlock,
@@ -48,17 +59,23 @@ template <typename Call>
     if (isCapturing(handle, zero)) return call();
   }
   CudaStream* stream = streamOf(handle, zero);
-  if (!stream) return call();
+  if (!stream) return unfollowed(call);
   const CudaWork work = workOf(launch);
-  const Pass pass = admit(work.estimateNs, mayBlock);
+  Pass pass = admit(work.estimateNs, mayBlock);
   if (!pass.admitted) return noDeviceAnyMore();
+  const bool paged = pager::active.load(std::memory_order_relaxed);
+  if (paged && !paged::enter(pass, work.estimateNs, mayBlock)) [[unlikely]] {
+    return noDeviceAnyMore();
+  }
   wakeReaper();
   const cuda::Result rc = inDriver(call);
   if (rc != cuda::kSuccess) [[unlikely]] {
     retire(1, pass.windowNs, nowNs());
-    return rc;
+  } else {
+    follow(*stream, pass, work);
   }
-  follow(*stream, pass, work);
+  if (paged) [[unlikely]]
+    pager::leave();
   return rc;
 }
 
@@ -117,15 +134,25 @@ struct GatedAlways<Api, member, zero, cuda::Result (*)(A...)> {
   }
 };
 
-// Waits of a stream: the card is idle in them.
-template <typename Api, auto member, typename F>
+// Waits of a stream: the card is idle in them. They read memory all the same, so that in a process
+// whose memory may leave each is followed to its end.
+template <typename Api, auto member, cuda::Stream0 zero, typename F>
 struct Noted;
-template <typename Api, auto member, typename... A>
-struct Noted<Api, member, cuda::Result (*)(A...)> {
+template <typename Api, auto member, cuda::Stream0 zero, typename... A>
+struct Noted<Api, member, zero, cuda::Result (*)(A...)> {
   static cuda::Result call(A... a) {
     if (!looksAtCalls()) return (Api::driver.*member)(a...);
     storeRelaxed(session.slot->last_submit_ns, coarseNs());
-    return inDriver([&] { return Api::enter(), (Api::driver.*member)(a...); });
+    const auto inside = [&] { return Api::enter(), (Api::driver.*member)(a...); };
+    if (!pager::active.load(std::memory_order_relaxed)) return inDriver(inside);
+    CudaStream* stream = streamOf(Api::streamAmong(a...), zero);
+    const pager::OnCard memory;
+    if (!memory.there()) return noDeviceAnyMore();
+    if (!stream) pager::neverIdle();
+    const cuda::Result rc = inDriver(inside);
+    if (rc == cuda::kSuccess && stream)
+      leaveMarker(*stream, launchedOn(stream), Pass{}, CudaWork{});
+    return rc;
   }
 };
 

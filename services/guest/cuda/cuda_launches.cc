@@ -68,7 +68,7 @@ void wrapCudaLaunches(Calls& table) {
 #define QGPU_DRAINING(symbol, base, since, stream, types) \
   table.symbol = Draining<CudaApi, &Calls::symbol, Stream0::stream, decltype(Calls::symbol)>::call;
 #define QGPU_NOTED(symbol, base, since, stream, types) \
-  table.symbol = Noted<CudaApi, &Calls::symbol, decltype(Calls::symbol)>::call;
+  table.symbol = Noted<CudaApi, &Calls::symbol, Stream0::stream, decltype(Calls::symbol)>::call;
   QGPU_CUDA_KERNELS(QGPU_GATED)
   QGPU_CUDA_COPIES(QGPU_GATED)
   QGPU_CUDA_FILLS(QGPU_GATED)

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "services/guest/cuda/cuda_charges.h"
+#include "services/guest/cuda/cuda_paging.h"
 
 namespace qgpu::guest {
 namespace {
@@ -23,6 +24,7 @@ Map* maps = nullptr;
 
 Result allocate(Ptr* out, Size bytes) {
   if (!looksAtCalls() || !out) return cudaDriver.cuMemAlloc_v2(out, bytes);
+  if (Result rc = kSuccess; paged::allocate(out, bytes, rc)) return rc;
   return charged(Kind::kAddress, costOf(bytes), currentContext(), [&](std::uint64_t& name) {
     const Result rc = cudaDriver.cuMemAlloc_v2(out, bytes);
     name = *out;
@@ -44,6 +46,7 @@ Result allocatePitch(Ptr* out, Size* pitch, Size width, Size height, U element) 
   if (!looksAtCalls() || !out || !pitch) {
     return cudaDriver.cuMemAllocPitch_v2(out, pitch, width, height, element);
   }
+  if (Result rc = kSuccess; paged::allocatePitch(out, pitch, width, height, rc)) return rc;
   return charged(Kind::kAddress, costOf(widestRow(width) * height), currentContext(),
                  [&](std::uint64_t& name) {
                    const Result rc =
@@ -55,6 +58,7 @@ Result allocatePitch(Ptr* out, Size* pitch, Size width, Size height, U element) 
 
 Result freeAddress(Ptr address) {
   if (!looksAtCalls()) return cudaDriver.cuMemFree_v2(address);
+  if (Result rc = kSuccess; paged::release(address, rc)) return rc;
   Charge* charge = take(Kind::kAddress, address);
   return freed(charge, cudaDriver.cuMemFree_v2(address));
 }
@@ -193,7 +197,9 @@ Result releasePhysical(Mem memory) {
   return rc;
 }
 
+// What may leave has no handle, as memory of cuMemAlloc has none.
 Result retainPhysical(Mem* out, void* address) {
+  if (paged::isAt(reinterpret_cast<Ptr>(address))) return answered(kInvalidValue);
   const Result rc = cudaDriver.cuMemRetainAllocationHandle(out, address);
   if (rc != kSuccess || !looksAtCalls() || !out) return rc;
   Lock lock(mutex);

@@ -662,4 +662,42 @@ void pollStreams() {
   }
 }
 
+namespace {
+
+// With the registry and the stream locked.
+bool isEmpty(CudaStream& s) {
+  if (s.closing) return false;
+  if (!s.over && cudaDriver.cuCtxSetCurrent(s.context) != cuda::kSuccess) {
+    return !contextLives(s.context);
+  }
+  collect(s);
+  if (s.thread || s.over) return s.count == 0 && s.launched() == s.retired;
+  const std::uint64_t before = s.launched();
+  if (!isOver(cudaDriver.cuStreamQuery(s.handle))) return false;
+  retireAll(s, before);
+  return true;
+}
+
+bool addOnce(cuda::Ctx* all, std::uint32_t room, std::uint32_t& count, cuda::Ctx context) {
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (all[i] == context) return true;
+  }
+  if (count == room) return false;
+  all[count++] = context;
+  return true;
+}
+
+}  // namespace
+
+bool streamsAreIdle(cuda::Ctx* contexts, std::uint32_t room, std::uint32_t& count) {
+  Relaxed relaxed;
+  Lock lock(registry);
+  if (captures.load() != 0) return false;
+  for (CudaStream* s = newest; s; s = s->older) {
+    Lock own(s->lock);
+    if (!isEmpty(*s) || !addOnce(contexts, room, count, s->context)) return false;
+  }
+  return true;
+}
+
 }  // namespace qgpu::guest

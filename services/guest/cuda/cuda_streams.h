@@ -205,4 +205,9 @@ void forgetOwnDefaultStreams();
 // Retires what is finished on every stream.
 void pollStreams();
 
+// Whether the driver says, without waiting, that nothing is in any stream known here; and their
+// contexts, each once. False also where more than `room` are known, and while a capture goes on.
+// The calling thread's context is another afterwards.
+bool streamsAreIdle(cuda::Ctx* contexts, std::uint32_t room, std::uint32_t& count);
+
 }  // namespace qgpu::guest

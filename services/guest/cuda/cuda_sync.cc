@@ -3,8 +3,10 @@
 // again.
 
 #include "services/guest/cuda/cuda_charges.h"
+#include "services/guest/cuda/cuda_paging.h"
 #include "services/guest/cuda/cuda_streams.h"
 #include "services/guest/gate/estimates.h"
+#include "services/guest/paging/pager.h"
 
 namespace qgpu::guest {
 namespace {
@@ -79,9 +81,14 @@ enum class Belongings { kEnd, kStay };  // memory and modules, with their contex
 template <typename Call, typename Gone>
 Result closing(Ctx context, Belongings belongings, Call call, Gone gone) {
   if (context) contextCloses(context, true);
-  const Result rc = call();
+  Result rc = kSuccess;
+  {
+    const pager::Still noCopies;
+    rc = call();
+  }
   if (context && rc == kSuccess && gone()) {
     contextEnded(context);
+    if (belongings == Belongings::kEnd) paged::contextEnded(context);
     if (belongings == Belongings::kEnd) releaseMemoryOf(context);
     if (belongings == Belongings::kEnd) forgetAllKernels();
     forgetStreamCaches();
@@ -158,6 +165,8 @@ struct Beginning<member, zero, Result (*)(Str, More...)> {
   static Result call(Str handle, More... more) {
     if (!looksAtCalls()) return (cudaDriver.*member)(handle, more...);
     CudaStream* stream = streamOf(handle, zero);
+    const pager::OnCard memory;  // and nothing leaves before the capture is over
+    if (!memory.there()) return noDeviceAnyMore();
     captureBegins();
     const Result rc = (cudaDriver.*member)(handle, more...);
     captureBegan(stream, rc == kSuccess);

@@ -101,6 +101,7 @@ bool sendHello(int fd, bool again) {
   memcpy(hello.token, identity.token, QGPU_TOKEN_LEN);
   hello.incarnation_seen = incarnationSeen;
   hello.freeze_signal = freezeSignal();
+  hello.knows = QGPU_KNOWS_PAGING;
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   iovec part{&hello, sizeof hello};
   msghdr message{};

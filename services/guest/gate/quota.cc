@@ -19,13 +19,25 @@ void raisePeak(std::uint64_t bytes) {
 constexpr std::uint64_t kMiB = 1 << 20;
 constexpr std::uint64_t kGiB = 1 << 30;
 
+// The quota of memory that stays.
+std::uint64_t firmQuota() {
+  const std::uint64_t quota = loadRelaxed(session.gate->quota_bytes), pageable = pageableQuota();
+  return quota - pageable;
+}
+
+std::uint64_t pageableHeld() {
+  std::uint64_t sum = 0;
+  for (const qgpu_slot& slot : session.report->slot) sum += loadShared(slot.pageable_held);
+  return sum;
+}
+
 // A program that ignores what its API says would end without a word of why. Said once a process, a
 // fork's child included: it has failed by itself.
-void tellOfRefusal(std::uint64_t bytes) {
+void tellOfRefusal(std::uint64_t bytes, std::uint64_t held) {
   static std::atomic<std::uint32_t> saidIn{0};  // the generation, from 1
   const std::uint32_t generation = session.generation.load() + 1;
   if (saidIn.exchange(generation) == generation) return;
-  const std::uint64_t quota = loadRelaxed(session.gate->quota_bytes), held = reservedBytes();
+  const std::uint64_t quota = loadRelaxed(session.gate->quota_bytes);
   const std::uint64_t more = bytes < UINT64_MAX / 2 ? bytes : UINT64_MAX / 2;
   const std::uint64_t unit = tokenInFile() ? kGiB : kMiB;  // that it can be given in
   const auto enough = static_cast<unsigned long long>((held + more + unit - 1) / unit);
@@ -38,7 +50,7 @@ void tellOfRefusal(std::uint64_t bytes) {
 }  // namespace
 
 bool reserve(std::uint64_t bytes) {
-  const std::uint64_t quota = loadRelaxed(session.gate->quota_bytes);
+  const std::uint64_t quota = firmQuota();
   if (bytes > quota) return false;
   auto own = shared(session.slot->bytes);
   for (int i = 0; i < kTries; ++i) {
@@ -55,7 +67,7 @@ bool reserve(std::uint64_t bytes) {
 bool reserveOrFail(std::uint64_t bytes) {
   if (reserve(bytes)) return true;
   shared(session.slot->refused).fetch_add(1, std::memory_order_relaxed);
-  tellOfRefusal(bytes);
+  tellOfRefusal(bytes, reservedBytes() + pageableHeld());
   return false;
 }
 
@@ -68,9 +80,48 @@ std::uint64_t reservedBytes() {
   return loans::total(*session.report, kAllSlots);
 }
 
+std::uint64_t pageableQuota() {
+  const std::uint64_t quota = loadRelaxed(session.gate->quota_bytes);
+  const std::uint64_t pageable = loadRelaxed(session.gate->pageable_bytes);
+  return pageable < quota ? pageable : quota;
+}
+
+Room roomForPageable(std::uint64_t bytes) {
+  const std::uint64_t quota = pageableQuota(), held = pageableHeld();
+  if (bytes > quota || held > quota - bytes) return Room::kNone;
+  return held + bytes <= loadShared(session.gate->pageable_limit) ? Room::kTaken : Room::kLater;
+}
+
+// The bytes first and the limit after them: the manager, which lowers it and then reads the bytes,
+// sees these, or this sees that.
+Room reservePageable(std::uint64_t bytes) {
+  Room room = roomForPageable(bytes);
+  if (room == Room::kNone) return room;
+  auto own = shared(session.slot->pageable_held);
+  for (int i = 0; i < kTries; ++i) {
+    own.fetch_add(bytes);
+    room = roomForPageable(0);
+    if (room == Room::kTaken) return room;
+    own.fetch_sub(bytes);
+  }
+  return room;
+}
+
+void releasePageable(std::uint64_t bytes, std::uint32_t generation) {
+  if (session.state.load() != State::kAttached || session.generation.load() != generation) return;
+  shared(session.slot->pageable_held).fetch_sub(bytes);
+}
+
+void tellPageableRefused(std::uint64_t bytes) {
+  shared(session.slot->refused).fetch_add(1, std::memory_order_relaxed);
+  tellOfRefusal(bytes, reservedBytes() + pageableHeld());
+}
+
 std::uint64_t leftBytes() {
-  const std::uint64_t quota = loadRelaxed(session.gate->quota_bytes), held = reservedBytes();
-  return held < quota ? quota - held : 0;
+  const auto left = [](std::uint64_t quota, std::uint64_t held) {
+    return held < quota ? quota - held : 0;
+  };
+  return left(firmQuota(), reservedBytes()) + left(pageableQuota(), pageableHeld());
 }
 
 std::uint64_t limitToQuota(std::uint64_t bytes) {

@@ -8,7 +8,8 @@
 
 namespace qgpu::guest {
 
-// False: over the quota, nothing was taken. The process must be attached.
+// Of memory that stays on the card. False: over the quota, nothing was taken. The process must be
+// attached.
 bool reserve(std::uint64_t bytes);
 
 // The same for the last try: without room the allocation fails, the manager is told of it, and the
@@ -19,8 +20,25 @@ bool reserveOrFail(std::uint64_t bytes);
 // what a fork's parent took is not given back by the child.
 void release(std::uint64_t bytes, std::uint32_t generation);
 
-// What the task's processes hold together; what several of them share, once (loans.h).
+// What the task's processes hold together; what several of them share, once (loans.h). Of memory
+// that stays on the card.
 std::uint64_t reservedBytes();
+
+// --- memory that may leave the card, which has a part of the quota for itself ---
+
+// That part; 0: no memory of this task leaves.
+std::uint64_t pageableQuota();
+
+enum class Room {
+  kTaken,
+  kLater,  // there is none below the limit of now, which may grow
+  kNone,   // nor in the quota
+};
+Room reservePageable(std::uint64_t bytes);
+Room roomForPageable(std::uint64_t bytes);  // without taking it
+void releasePageable(std::uint64_t bytes, std::uint32_t generation);
+// An allocation of memory that may leave found no room in the quota: as reserveOrFail() says it.
+void tellPageableRefused(std::uint64_t bytes);
 
 // What the task may still reserve.
 std::uint64_t leftBytes();

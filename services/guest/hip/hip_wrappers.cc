@@ -200,7 +200,8 @@ void wrapHip(hip::Calls& table) {
   table.symbol = Gated<HipApi, &hip::Calls::symbol, Stream0::stream, MayBlock::kYes, \
                        decltype(hip::Calls::symbol)>::call;
 #define QGPU_NOTED(symbol, stream, types) \
-  table.symbol = Noted<HipApi, &hip::Calls::symbol, decltype(hip::Calls::symbol)>::call;
+  table.symbol =                          \
+      Noted<HipApi, &hip::Calls::symbol, Stream0::stream, decltype(hip::Calls::symbol)>::call;
 #define QGPU_ALWAYS(symbol, stream, types)                                 \
   table.symbol = GatedAlways<HipApi, &hip::Calls::symbol, Stream0::stream, \
                              decltype(hip::Calls::symbol)>::call;

@@ -96,6 +96,12 @@ PagedMemory::Step PagedMemory::next() {
   return step;
 }
 
+PagedMemory::Step PagedMemory::nextOfFreed() {
+  const Step step = stepOfFreed();
+  busy_ = step.kind != Kind::None;
+  return step;
+}
+
 PagedMemory::Step PagedMemory::stepOfFreed() {
   for (Chunk i = 0; i < count_; ++i) {
     const Record& record = records_[i];

@@ -64,6 +64,7 @@ class PagedMemory {
 
   // --- what is to be done: one step at a time, done() before the next ---
   Step next();
+  Step nextOfFreed();  // of chunks that were freed alone
   void done(Step step, bool well);
 
   // --- what is told ---

@@ -228,9 +228,11 @@ bool done(int rc, const Call& call) {
   return rc == 0 && rm::statusOf(call) == rm::kOk;
 }
 
+constinit thread_local int uncounted = 0;
+
 int allocate(const Asked& asked, const Call& call) {
   const std::uint32_t generation = session.generation.load();
-  std::uint64_t bytes = call.bytes;
+  std::uint64_t bytes = uncounted ? 0 : call.bytes;
   if (bytes && !reserveOrFail(bytes)) {
     rm::answerNoMemory(call);
     return 0;
@@ -600,6 +602,13 @@ int look(int fd, unsigned long request, void* argument) {
 }
 
 }  // namespace
+
+Uncounted::Uncounted() {
+  ++uncounted;
+}
+Uncounted::~Uncounted() {
+  --uncounted;
+}
 
 bool countedByDriver() {
   std::uint32_t now = counted.load(std::memory_order_relaxed);

@@ -31,4 +31,13 @@ namespace qgpu::guest {
 // process's life, and tells it in the report page; the process is attached.
 bool countedByDriver();
 
+// Memory that this thread asks of the driver meanwhile counts elsewhere: what may leave the card.
+class Uncounted {
+ public:
+  Uncounted();
+  ~Uncounted();
+  Uncounted(const Uncounted&) = delete;
+  Uncounted& operator=(const Uncounted&) = delete;
+};
+
 }  // namespace qgpu::guest

@@ -56,6 +56,11 @@ qgpu_test(guest_cuda_test ${plain}
   TIMING CudaStreams.AContendedWindowHoldsWhatIsUnknownAndLearnsIt
     CudaStreams.TheWindowHoldsAlsoWhereMoreFitIntoItThanAStreamHasMarkers)
 
+# Memory that leaves the card: kernels there touch every word, and end the program where none is.
+qgpu_test(guest_paging_test ${plain}
+  SOURCES cuda/guest_cuda_paging_test.cc
+  LIBS cuda_fixture LABELS unit threads)
+
 # Channels that others may take off the card: on the kernel's stand-in that all processes share.
 # And memory of it that several of them hold.
 qgpu_test(guest_channels_test ${plain}
@@ -68,6 +73,6 @@ target_compile_definitions(guest_channels_test PRIVATE
 add_dependencies(guest_channels_test rm_stand_in)
 
 if(TARGET qgpu_guest_sanitized)  # their program keeps some memory to its end
-  set_property(TEST guest_cuda_test guest_cuda_test_timing guest_channels_test
+  set_property(TEST guest_cuda_test guest_cuda_test_timing guest_paging_test guest_channels_test
     guest_channels_test_timing PROPERTY ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
 endif()

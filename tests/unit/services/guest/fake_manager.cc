@@ -92,6 +92,8 @@ void FakeManager::makeGatePage(std::uint32_t gate) {
   gate_->orphan_grace_ns = options_.orphanGraceNs;
   gate_->timeslice_us = options_.timesliceUs;
   gate_->loans_kept = options_.loansKept;
+  gate_->pageable_bytes = options_.pageableBytes;
+  gate_->pageable_limit = options_.pageableLimit;
   epoch_ = 0;  // an incarnation counts its own epochs
   gate_->gate = gate | ++epoch_ << QGPU_GATE_SEQ_SHIFT;
   gate_->heartbeat_ns = nowNs();
@@ -100,6 +102,23 @@ void FakeManager::makeGatePage(std::uint32_t gate) {
   std::string again = "/proc/self/fd/" + std::to_string(gateFd_);
   gateReadFd_ = open(again.c_str(), O_RDONLY | O_CLOEXEC);
   need(gateReadFd_ >= 0);
+}
+
+std::uint32_t FakeManager::setPaging(paging::Phase phase, std::uint32_t permille) {
+  store(gate_->paging, paging::pack({++pagingEpoch_, phase, permille}));
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&gate_->paging) + 1, FUTEX_WAKE, INT32_MAX,
+          nullptr, nullptr, 0);
+  return pagingEpoch_;
+}
+
+void FakeManager::setPageableLimit(std::uint64_t bytes) {
+  store(gate_->pageable_limit, bytes);
+}
+
+paging::Answer FakeManager::answerTo(std::uint32_t epoch, std::uint32_t slot) {
+  const std::uint64_t said = load(report_->slot[slot].paging_answer);
+  return said >> 32 == epoch ? static_cast<paging::Answer>(said & 0xffffffff)
+                             : paging::Answer::None;
 }
 
 void FakeManager::restart(std::uint32_t gate) {

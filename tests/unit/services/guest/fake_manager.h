@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "services/wire/gate_abi.h"
+#include "services/wire/paging.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/temp_folder.h"
 
@@ -28,6 +29,8 @@ class FakeManager {
     std::uint64_t orphanGraceNs = 5'000'000'000;
     std::uint64_t timesliceUs = 0;
     std::uint64_t loansKept = QGPU_LOANS;
+    std::uint64_t pageableBytes = 0;  // of the quota
+    std::uint64_t pageableLimit = UINT64_MAX;
     std::uint32_t gate = QGPU_GATE_OPEN;
     std::vector<std::uint32_t> devices = {0};
     std::string platform = "Portable Computing Language";
@@ -56,6 +59,10 @@ class FakeManager {
   void setWindow(std::uint64_t ns);
   void setSuspend(std::uint32_t suspend) { options_.suspend = suspend; }  // of the next restart()
   void setTimeslice(std::uint64_t us) { options_.timesliceUs = us; }      // of the next too
+  // What its memory that may leave is to do; the epoch of the word.
+  std::uint32_t setPaging(paging::Phase phase, std::uint32_t permille = 0);
+  void setPageableLimit(std::uint64_t bytes);
+  paging::Answer answerTo(std::uint32_t epoch, std::uint32_t slot = 0);  // None: there is none yet
   void stopBeating() { beating_ = false; }
   void goOnBeating() { beating_ = true; }
   std::int64_t heartbeatNs() const;
@@ -111,7 +118,7 @@ class FakeManager {
   qgpu_gate_page* gate_ = nullptr;
   std::vector<qgpu_gate_page*> oldGates_;
   qgpu_report_page* report_ = nullptr;
-  std::uint32_t incarnation_ = 0, epoch_ = 0, nextSlot_ = 0;
+  std::uint32_t incarnation_ = 0, epoch_ = 0, nextSlot_ = 0, pagingEpoch_ = 0;
   std::uint64_t rings_ = 0;
   std::atomic<bool> beating_{true}, reading_{true}, stop_{false};
   std::atomic<std::uint32_t> attaches_{0}, reattaches_{0};

@@ -38,6 +38,7 @@ F plain(const char* name) {
 struct Program {
   Ctx context = nullptr;
   Fn nothing = nullptr, sleeping = nullptr, adding = nullptr;
+  Fn filling = nullptr, stirring = nullptr, checking = nullptr;
   Ptr buffer = 0;
   std::map<std::string, Str> streams = {
       {"null", nullptr}, {"legacy", legacyStream()}, {"own", perThreadStream()}};
@@ -96,6 +97,9 @@ std::string init() {
   function(&p.nothing, module, "nothing");
   function(&p.sleeping, module, "sleep");
   function(&p.adding, module, "add");
+  function(&p.filling, module, "fill");
+  function(&p.stirring, module, "stir");
+  function(&p.checking, module, "check");
   a.params[0].function = p.nothing;
   a.params[0].arguments = a.kernel;
   return text(t.cuMemAlloc_v2(&p.buffer, 4096));
@@ -374,7 +378,55 @@ std::string freeOne(int id) {
   return text(t.cuMemFree_v2(m.name));
 }
 
+// Kernels on every word of what was allocated: "fill ID STREAM SEED", "stir ID STREAM", and how
+// many are wrong: "check ID STREAM SEED ROUNDS".
+std::string onBlocks(const std::string& verb, std::istringstream& in) {
+  int id = 0;
+  std::string stream;
+  std::uint64_t seed = 0, rounds = 0, wrong = 0;
+  in >> id >> stream >> seed >> rounds;
+  std::uint64_t address = p.memory[id].name, words = p.memory[id].bytes / sizeof(std::uint64_t);
+  std::uint64_t counted = reinterpret_cast<std::uintptr_t>(&wrong);
+  void* arguments[] = {&address, &words, &seed, &rounds, &counted};
+  const Fn kernel = verb == "fill" ? p.filling : verb == "stir" ? p.stirring : p.checking;
+  Result rc = t.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, p.streams[stream], arguments, nullptr);
+  if (verb != "check") return text(rc);
+  if (rc == kSuccess) rc = t.cuStreamSynchronize(p.streams[stream]);
+  return text(rc) + " " + std::to_string(wrong);
+}
+
+// What is said of an address in what was allocated: where the whole begins, from there, and how
+// long it is, by both ways to ask.
+std::string addressesOf(const Program::Memory& m, Size offset) {
+  Ptr base = 0, begins = 0;
+  Size bytes = 0, length = 0;
+  const Result first = t.cuMemGetAddressRange_v2(&base, &bytes, m.name + offset);
+  int which[] = {11, 12};
+  void* out[] = {&begins, &length};
+  const Result second = t.cuPointerGetAttributes(2, which, out, m.name + offset);
+  return text(first) + ":" + std::to_string(base - m.name) + ":" + std::to_string(bytes) + " " +
+         text(second) + ":" + std::to_string(begins - m.name) + ":" + std::to_string(length);
+}
+
+// A graph that copies a word of one allocation into another and fills the next one, as nodes.
+std::string copyGraph(const Program::Memory& from, const Program::Memory& to) {
+  Copy3D copy{};
+  copy.srcDevice = from.name;
+  copy.dstDevice = to.name;
+  copy.width = sizeof(std::uint64_t);
+  copy.height = copy.depth = 1;
+  Graph graph = nullptr;
+  Node node = nullptr;
+  if (Result rc = t.cuStreamBeginCapture_v2(p.streams["a"], kCaptureRelaxed)) return text(rc);
+  if (Result rc = t.cuStreamEndCapture(p.streams["a"], &graph)) return text(rc);
+  if (Result rc = t.cuGraphAddMemcpyNode(&node, graph, nullptr, 0, &copy, p.context)) {
+    return text(rc);
+  }
+  return text(t.cuGraphInstantiateWithFlags(&p.execs["copy"], graph, 0));
+}
+
 std::string onMemory(const std::string& verb, std::istringstream& in) {
+  if (verb == "fill" || verb == "stir" || verb == "check") return onBlocks(verb, in);
   if (verb == "alloc") {
     std::string kind;
     int id = 0;
@@ -395,6 +447,24 @@ std::string onMemory(const std::string& verb, std::istringstream& in) {
     return "0";
   }
   Program::Memory& m = p.memory[id];
+  if (verb == "addresses") {  // ID OFFSET
+    Size offset = 0;
+    in >> offset;
+    return addressesOf(m, offset);
+  }
+  if (verb == "copygraph") {  // ID ID
+    int other = 0;
+    in >> other;
+    return copyGraph(m, p.memory[other]);
+  }
+  if (verb == "share") {
+    char handle[64];
+    return text(t.cuIpcGetMemHandle(handle, m.name));
+  }
+  if (verb == "handle") {
+    Mem again = 0;
+    return text(t.cuMemRetainAllocationHandle(&again, reinterpret_cast<void*>(m.name)));
+  }
   if (verb == "free") return freeOne(id);
   if (verb == "freewrong") return text(t.cuMemFree_v2(0x1234000));
   if (verb == "map") return text(reserveAndMap(m));
@@ -607,6 +677,7 @@ std::string onDriver(const std::string& verb, std::istringstream& in) {
   }
   if (verb == "global") return inGlobalScope(name);
   if (verb == "stats") return statistics();
+  if (verb == "cardbytes") return std::to_string(driver().bytes(0));
   if (verb == "events") return std::to_string(driver().events());
   if (verb == "calls") return std::to_string(driver().calls(name.c_str()));
   if (verb == "answer") {
