@@ -53,6 +53,36 @@ std::uint64_t costOf(std::uint64_t bytes) {
   return !driverIsHip() && countedByDriver() ? 0 : bytes;
 }
 
+Wanted wanted(std::uint64_t bytes) {
+  return {bytes, costOf(bytes)};
+}
+
+bool Need::mayHave() {
+  constexpr std::uint64_t kAgainNs = 5 * kNsPerMs;
+  const std::uint64_t patience = loadRelaxed(session.gate->need_wait_ns);
+  const bool isOver = loadRelaxed(session.gate->closed) || session.orphan.load();
+  // What counts at its call is taken from the quota already.
+  const bool overQuota = wanted_.cost == 0 && leftBytes() < wanted_.bytes;
+  if (patience == 0 || isOver || overQuota) return false;
+  const std::uint64_t now = nowNs();
+  if (end_ == 0) {
+    end_ = now + patience;
+    qgpu_slot& slot = *session.slot;
+    if (shared(slot.need_bytes).fetch_add(wanted_.bytes) == 0)
+      shared(slot.need_since_ns).store(now);
+    ringDoorbell();
+  }
+  if (now >= end_) return false;
+  sleepNs(kAgainNs);
+  return true;
+}
+
+Need::~Need() {
+  if (end_ == 0) return;
+  shared(session.slot->need_bytes).fetch_sub(wanted_.bytes);
+  ringDoorbell();
+}
+
 Charge* take(Kind kind, std::uint64_t name) {
   Lock lock(mutex);
   return unlink(find(kind, name));

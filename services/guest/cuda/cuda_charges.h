@@ -72,9 +72,33 @@ inline std::uint64_t withLevels(std::uint64_t bytes, cuda::U levels) {
   return bytes * (levels > 1 ? 2 : 1);
 }
 
-// Allocates `bytes` under the quota; `allocate(name)` is the driver's call.
+// What is asked of the driver, and what of it counts at the call.
+struct Wanted {
+  std::uint64_t bytes, cost;
+};
+// As costOf() says.
+Wanted wanted(std::uint64_t bytes);
+
+// Memory that the card has none of, though the quota has: where others of the card may leave it,
+// the manager is told, and the driver is asked again for as long as the gate page says.
+class Need {
+ public:
+  explicit Need(Wanted wanted) : wanted_(wanted) {}
+  ~Need();
+  Need(const Need&) = delete;
+  Need& operator=(const Need&) = delete;
+  // Waits a moment. False: it is refused.
+  bool mayHave();
+
+ private:
+  const Wanted wanted_;
+  std::uint64_t end_ = 0;  // 0: nothing was told
+};
+
+// Allocates under the quota; `allocate(name)` is the driver's call.
 template <typename Allocate>
-cuda::Result charged(Kind kind, std::uint64_t bytes, cuda::Ctx context, Allocate allocate) {
+cuda::Result charged(Kind kind, Wanted wanted, cuda::Ctx context, Allocate allocate) {
+  const std::uint64_t bytes = wanted.cost;
   std::uint64_t name = 0;
   auto* charge = static_cast<Charge*>(malloc(sizeof(Charge)));
   if (!charge || !reserveOrCollect(bytes)) {
@@ -84,7 +108,11 @@ cuda::Result charged(Kind kind, std::uint64_t bytes, cuda::Ctx context, Allocate
   const std::uint32_t generation = session.generation.load();
   cudaThread.answered = cuda::kSuccess;
   ++cudaThread.insideDriver;
-  const cuda::Result rc = allocate(name);
+  cuda::Result rc = allocate(name);
+  if (rc == cuda::kOutOfMemory) [[unlikely]] {
+    Need need(wanted);
+    while (rc == cuda::kOutOfMemory && need.mayHave()) rc = allocate(name);
+  }
   --cudaThread.insideDriver;
   if (rc != cuda::kSuccess) {
     release(bytes, generation);
@@ -104,7 +132,7 @@ cuda::Result freed(Charge* charge, cuda::Result rc);
 
 template <typename Handle, typename Create>
 cuda::Result createArrayOf(std::uint64_t bytes, Handle* out, Create create) {
-  return charged(Kind::kArray, costOf(bytes), currentContext(), [&](std::uint64_t& name) {
+  return charged(Kind::kArray, wanted(bytes), currentContext(), [&](std::uint64_t& name) {
     const cuda::Result rc = create();
     name = reinterpret_cast<std::uintptr_t>(*out);
     return rc;

@@ -25,7 +25,7 @@ Map* maps = nullptr;
 Result allocate(Ptr* out, Size bytes) {
   if (!looksAtCalls() || !out) return cudaDriver.cuMemAlloc_v2(out, bytes);
   if (Result rc = kSuccess; paged::allocate(out, bytes, rc)) return rc;
-  return charged(Kind::kAddress, costOf(bytes), currentContext(), [&](std::uint64_t& name) {
+  return charged(Kind::kAddress, wanted(bytes), currentContext(), [&](std::uint64_t& name) {
     const Result rc = cudaDriver.cuMemAlloc_v2(out, bytes);
     name = *out;
     return rc;
@@ -35,7 +35,7 @@ Result allocate(Ptr* out, Size bytes) {
 // Its pages come from another driver, as they are used: no call there says a size.
 Result allocateManaged(Ptr* out, Size bytes, U flags) {
   if (!looksAtCalls() || !out) return cudaDriver.cuMemAllocManaged(out, bytes, flags);
-  return charged(Kind::kAddress, bytes, currentContext(), [&](std::uint64_t& name) {
+  return charged(Kind::kAddress, Wanted{bytes, bytes}, currentContext(), [&](std::uint64_t& name) {
     const Result rc = cudaDriver.cuMemAllocManaged(out, bytes, flags);
     name = *out;
     return rc;
@@ -47,7 +47,7 @@ Result allocatePitch(Ptr* out, Size* pitch, Size width, Size height, U element) 
     return cudaDriver.cuMemAllocPitch_v2(out, pitch, width, height, element);
   }
   if (Result rc = kSuccess; paged::allocatePitch(out, pitch, width, height, rc)) return rc;
-  return charged(Kind::kAddress, costOf(widestRow(width) * height), currentContext(),
+  return charged(Kind::kAddress, wanted(widestRow(width) * height), currentContext(),
                  [&](std::uint64_t& name) {
                    const Result rc =
                        cudaDriver.cuMemAllocPitch_v2(out, pitch, width, height, element);
@@ -115,11 +115,12 @@ struct StreamOrdered<member, zero, Result (*)(Ptr*, Size, More...)> {
     }
     // CUDA's outlives contexts, HIP's ends with its device.
     const Ctx context = driverIsHip() ? currentContext() : nullptr;
-    return charged(Kind::kAddress, costFrom(bytes, more...), context, [&](std::uint64_t& name) {
-      const Result rc = (cudaDriver.*member)(out, bytes, more...);
-      name = *out;
-      return rc;
-    });
+    return charged(Kind::kAddress, Wanted{bytes, costFrom(bytes, more...)}, context,
+                   [&](std::uint64_t& name) {
+                     const Result rc = (cudaDriver.*member)(out, bytes, more...);
+                     name = *out;
+                     return rc;
+                   });
   }
 
  private:
@@ -160,7 +161,7 @@ Result create(Mem* out, Size bytes, const MemProperties* properties, unsigned lo
   const bool counts = properties && properties->location.type == kOnDevice;
   if (!looksAtCalls() || !out || !counts)
     return cudaDriver.cuMemCreate(out, bytes, properties, flags);
-  return charged(Kind::kPhysical, costOf(bytes), nullptr, [&](std::uint64_t& name) {
+  return charged(Kind::kPhysical, wanted(bytes), nullptr, [&](std::uint64_t& name) {
     const Result rc = cudaDriver.cuMemCreate(out, bytes, properties, flags);
     name = *out;
     return rc;

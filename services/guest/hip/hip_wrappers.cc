@@ -122,7 +122,7 @@ Result properties(P* out, int device) {
 // Addresses are pointers here, and numbers in CUDA's driver. `address` is where `call` leaves it.
 template <typename Call>
 Result chargedAddress(std::uint64_t bytes, void* const& address, Call call) {
-  return charged(Kind::kAddress, costOf(bytes), currentContext(), [&](std::uint64_t& name) {
+  return charged(Kind::kAddress, wanted(bytes), currentContext(), [&](std::uint64_t& name) {
     const Result rc = call();
     name = reinterpret_cast<std::uintptr_t>(address);
     return rc;
@@ -157,7 +157,7 @@ bool isOfCard(const MemProperties& properties) {
 Result create(Mem* out, Size bytes, const MemProperties* properties, unsigned long long flags) {
   const auto call = [&] { return hipDriver.hipMemCreate(out, bytes, properties, flags); };
   if (!looksAtCalls() || !out || !properties || !isOfCard(*properties)) return call();
-  return charged(Kind::kPhysical, costOf(bytes), nullptr, [&](std::uint64_t& name) {
+  return charged(Kind::kPhysical, wanted(bytes), nullptr, [&](std::uint64_t& name) {
     const Result rc = call();
     name = *out;
     return rc;

@@ -272,6 +272,51 @@ TEST_F(CudaPaging, AForkOfItIsNoTenantOfThatMemory) {
   expectIntact();
 }
 
+// A task beside one that may lend.
+struct Needy {
+  explicit Needy(std::uint64_t patienceNs)
+      : manager([&] {
+          FakeManager::Options options = cudaTask();
+          options.needWaitNs = patienceNs;
+          return options;
+        }()),
+        guest(manager) {
+    EXPECT_EQ(guest.ask("init"), "0") << guest.errors();
+    EXPECT_EQ(guest.ask("answer cuMemAlloc_v2 2"), "ok");
+  }
+  FakeManager manager;
+  CudaTenant guest;
+};
+
+TEST(CudaNeeds, WhatTheCardRefusesIsToldAndAskedForAgain) {
+  Needy s(3'600'000'000'000);
+  const std::uint64_t bytes = 900 * kMiB;  // most of the quota
+  ASSERT_EQ(s.guest.ask("aside alloc plain 1 " + number(bytes)), "ok");
+  EXPECT_TRUE(eventually([&] { return s.manager.slot(0).need_bytes == bytes; }));
+  EXPECT_GT(s.manager.slot(0).need_since_ns, 0U);
+  ASSERT_EQ(s.guest.ask("answer cuMemAlloc_v2 0"), "ok");
+  EXPECT_EQ(s.guest.ask("joinaside"), "0");
+  EXPECT_EQ(s.manager.slot(0).need_bytes, 0U);
+  EXPECT_EQ(s.manager.bytes(), bytes + kCudaInitBytes);
+}
+
+TEST(CudaNeeds, WhatNobodyLeavesInTimeIsRefused) {
+  Needy s(10'000'000);
+  EXPECT_EQ(s.guest.ask("alloc plain 1 " + number(kMiB)), "2");
+  EXPECT_GT(s.manager.slot(0).need_since_ns, 0U);
+  EXPECT_EQ(s.manager.slot(0).need_bytes, 0U);
+  EXPECT_EQ(s.manager.bytes(), kCudaInitBytes);
+}
+
+TEST(CudaNeeds, WhatTheQuotaRefusesIsNoNeedNorAnythingBesideNobody) {
+  Needy s(3'600'000'000'000);
+  EXPECT_EQ(s.guest.ask("alloc plain 1 " + number(kQuota * 2)), "2");
+  EXPECT_EQ(s.manager.slot(0).need_since_ns, 0U);
+  Needy alone(0);
+  EXPECT_EQ(alone.guest.ask("alloc plain 1 " + number(kMiB)), "2");
+  EXPECT_EQ(alone.manager.slot(0).need_since_ns, 0U);
+}
+
 TEST_F(CudaPaging, OfATaskWithoutSuchMemoryAllIsFirm) {
   FakeManager::Options plain = cudaTask();
   plain.quotaBytes = kQuota;
