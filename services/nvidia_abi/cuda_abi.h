@@ -75,6 +75,7 @@ using Pool = struct PoolTag*;
 using Graph = struct GraphTag*;
 using Exec = struct ExecTag*;  // an instantiated graph
 using Node = struct NodeTag*;
+using Tex = struct TexTag*;  // a texture of before CUDA 5
 using Sem = struct SemTag*;  // external semaphore
 using HostFn = void (*)(void*);
 using RecaptureFn = Result (*)(void*, Node, Node, const void*, const void*);  // never called here

@@ -56,6 +56,7 @@ using Pool = struct PoolTag*;
 using Graph = struct GraphTag*;
 using Exec = struct ExecTag*;  // an instantiated graph
 using Node = struct NodeTag*;
+using Tex = struct TexTag*;  // a texture of before CUDA 5
 using Sem = struct SemTag*;  // external semaphore
 using HostFn = void (*)(void*);
 using RecaptureFn = Result (*)(void*, Node, Node, const void*, const void*);
@@ -402,29 +403,55 @@ static_assert(sizeof(NvmlProcesses) == 24 && sizeof(NvmlUtilization) == 24);
   X(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, kLegacy, (Size*, Dev))
 
 // What names addresses and begins no work.
-#define NVIDIA_CUDA_NAMING(X)                                                                 \
-  X(cuMemGetAddressRange_v2, cuMemGetAddressRange, 3020, kLegacy, (Ptr*, Size*, Ptr))         \
-  X(cuPointerGetAttribute, cuPointerGetAttribute, 4000, kLegacy, (void*, int, Ptr))           \
-  X(cuPointerGetAttributes, cuPointerGetAttributes, 7000, kLegacy, (U, int*, void**, Ptr))    \
-  X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, kLegacy, (void*, Ptr))                        \
-  X(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, 11070, kLegacy,             \
-    (void*, Ptr, Size, int, unsigned long long))                                              \
-  X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode, 10000, kLegacy,                               \
-    (Node*, Graph, const Node*, Size, const Copy3D*, Ctx))                                    \
-  X(cuGraphAddMemsetNode, cuGraphAddMemsetNode, 10000, kLegacy,                               \
-    (Node*, Graph, const Node*, Size, const void*, Ctx))                                      \
-  X(cuGraphAddNode, cuGraphAddNode, 12020, kLegacy, (Node*, Graph, const Node*, Size, void*)) \
-  X(cuGraphAddNode_v2, cuGraphAddNode, 12030, kLegacy,                                        \
-    (Node*, Graph, const Node*, const void*, Size, void*))                                    \
-  X(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams, 10020, kLegacy,           \
-    (Exec, Node, const Copy3D*, Ctx))                                                         \
-  X(cuGraphExecMemsetNodeSetParams, cuGraphExecMemsetNodeSetParams, 10020, kLegacy,           \
-    (Exec, Node, const void*, Ctx))                                                           \
-  X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, kLegacy,                 \
-    (Exec*, Graph, unsigned long long))                                                       \
-  NVIDIA_STREAM_PAIR(X, cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000,    \
-                     (Exec*, Graph, void*))                                                   \
-  X(cuGraphExecUpdate_v2, cuGraphExecUpdate, 12000, kLegacy, (Exec, Graph, void*))
+#define NVIDIA_CUDA_NAMING(X)                                                                      \
+  X(cuMemGetAddressRange_v2, cuMemGetAddressRange, 3020, kLegacy, (Ptr*, Size*, Ptr))              \
+  X(cuPointerGetAttribute, cuPointerGetAttribute, 4000, kLegacy, (void*, int, Ptr))                \
+  X(cuPointerGetAttributes, cuPointerGetAttributes, 7000, kLegacy, (U, int*, void**, Ptr))         \
+  X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, kLegacy, (void*, Ptr))                             \
+  X(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, 11070, kLegacy,                  \
+    (void*, Ptr, Size, int, unsigned long long))                                                   \
+  X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode, 10000, kLegacy,                                    \
+    (Node*, Graph, const Node*, Size, const Copy3D*, Ctx))                                         \
+  X(cuGraphAddMemsetNode, cuGraphAddMemsetNode, 10000, kLegacy,                                    \
+    (Node*, Graph, const Node*, Size, const void*, Ctx))                                           \
+  X(cuGraphAddNode, cuGraphAddNode, 12020, kLegacy, (Node*, Graph, const Node*, Size, void*))      \
+  X(cuGraphAddNode_v2, cuGraphAddNode, 12030, kLegacy,                                             \
+    (Node*, Graph, const Node*, const void*, Size, void*))                                         \
+  X(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams, 10020, kLegacy,                \
+    (Exec, Node, const Copy3D*, Ctx))                                                              \
+  X(cuGraphExecMemsetNodeSetParams, cuGraphExecMemsetNodeSetParams, 10020, kLegacy,                \
+    (Exec, Node, const void*, Ctx))                                                                \
+  X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, kLegacy,                      \
+    (Exec*, Graph, unsigned long long))                                                            \
+  NVIDIA_STREAM_PAIR(X, cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000,         \
+                     (Exec*, Graph, void*))                                                        \
+  X(cuGraphExecUpdate_v2, cuGraphExecUpdate, 12000, kLegacy, (Exec, Graph, void*))                 \
+  X(cuPointerSetAttribute, cuPointerSetAttribute, 6000, kLegacy, (const void*, int, Ptr))          \
+  X(cuMemGetAccess, cuMemGetAccess, 10020, kLegacy, (unsigned long long*, const Location*, Ptr))   \
+  X(cuMulticastBindAddr, cuMulticastBindAddr, 12010, kLegacy,                                      \
+    (Mem, Size, Ptr, Size, unsigned long long))                                                    \
+  X(cuTexObjectCreate, cuTexObjectCreate, 5000, kLegacy,                                           \
+    (unsigned long long*, const void*, const void*, const void*))                                  \
+  X(cuTexRefSetAddress_v2, cuTexRefSetAddress, 3020, kLegacy, (Size*, Tex, Ptr, Size))             \
+  X(cuTexRefSetAddress2D_v3, cuTexRefSetAddress2D, 4010, kLegacy,                                  \
+    (Tex, const ArrayShape*, Ptr, Size))                                                           \
+  X(cuGraphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams, 10000, kLegacy, (Node, const Copy3D*)) \
+  X(cuGraphMemsetNodeSetParams, cuGraphMemsetNodeSetParams, 10000, kLegacy, (Node, const void*))   \
+  X(cuGraphNodeSetParams, cuGraphNodeSetParams, 12020, kLegacy, (Node, void*))                     \
+  X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, 12020, kLegacy, (Exec, Node, void*))       \
+  X(cuGraphAddBatchMemOpNode, cuGraphAddBatchMemOpNode, 11070, kLegacy,                            \
+    (Node*, Graph, const Node*, Size, const void*))                                                \
+  X(cuGraphBatchMemOpNodeSetParams, cuGraphBatchMemOpNodeSetParams, 11070, kLegacy,                \
+    (Node, const void*))                                                                           \
+  X(cuGraphExecBatchMemOpNodeSetParams, cuGraphExecBatchMemOpNodeSetParams, 11070, kLegacy,        \
+    (Exec, Node, const void*))                                                                     \
+  X(cuGraphAddChildGraphNode, cuGraphAddChildGraphNode, 10000, kLegacy,                            \
+    (Node*, Graph, const Node*, Size, Graph))                                                      \
+  X(cuGraphExecChildGraphNodeSetParams, cuGraphExecChildGraphNodeSetParams, 11010, kLegacy,        \
+    (Exec, Node, Graph))                                                                           \
+  X(cuGraphInstantiate, cuGraphInstantiate, 10000, kLegacy, (Exec*, Graph, Node*, char*, Size))    \
+  X(cuGraphInstantiate_v2, cuGraphInstantiate, 11000, kLegacy, (Exec*, Graph, Node*, char*, Size)) \
+  X(cuGraphExecUpdate, cuGraphExecUpdate, 10020, kLegacy, (Exec, Graph, Node*, int*))
 
 #define NVIDIA_CUDA_PLUMBING(X)                                                                    \
   X(cuInit, cuInit, 2000, kLegacy, (U))                                                            \

@@ -270,6 +270,10 @@ Result instantiateWithParams(Exec* out, Graph graph, void*) {
   return instantiate(out, graph, 0);
 }
 
+Result instantiateOfBefore(Exec* out, Graph graph, Node*, char*, Size) {
+  return instantiate(out, graph, 0);
+}
+
 // A node behind all that the graph has. The addresses must be of memory that is there.
 Result addNode(Node* out, Graph graph, std::initializer_list<Ptr> named, Work work) {
   Locked held(machine().lock);
@@ -394,6 +398,23 @@ void fillGraphs(Table& table) {
   notHere(table.cuGraphExecMemcpyNodeSetParams);
   notHere(table.cuGraphExecMemsetNodeSetParams);
   notHere(table.cuGraphExecUpdate_v2);
+  notHere(table.cuPointerSetAttribute);
+  notHere(table.cuMemGetAccess);
+  notHere(table.cuMulticastBindAddr);
+  notHere(table.cuTexObjectCreate);
+  notHere(table.cuTexRefSetAddress_v2);
+  notHere(table.cuTexRefSetAddress2D_v3);
+  notHere(table.cuGraphMemcpyNodeSetParams);
+  notHere(table.cuGraphMemsetNodeSetParams);
+  notHere(table.cuGraphNodeSetParams);
+  notHere(table.cuGraphExecNodeSetParams);
+  notHere(table.cuGraphAddBatchMemOpNode);
+  notHere(table.cuGraphBatchMemOpNodeSetParams);
+  notHere(table.cuGraphExecBatchMemOpNodeSetParams);
+  notHere(table.cuGraphAddChildGraphNode);
+  notHere(table.cuGraphExecChildGraphNodeSetParams);
+  notHere(table.cuGraphExecUpdate);
+  table.cuGraphInstantiate = table.cuGraphInstantiate_v2 = instantiateOfBefore;
   table.cuGraphDestroy = destroyGraph;
   table.cuGraphExecDestroy = destroyExec;
   table.cuGraphLaunch = launchGraph<legacy>;

@@ -62,7 +62,7 @@ bool Need::mayHave() {
   const std::uint64_t patience = loadRelaxed(session.gate->need_wait_ns);
   const bool isOver = loadRelaxed(session.gate->closed) || session.orphan.load();
   // What counts at its call is taken from the quota already.
-  const bool overQuota = wanted_.cost == 0 && leftBytes() < wanted_.bytes;
+  const bool overQuota = wanted_.cost == 0 && leftFirmBytes() < wanted_.bytes;
   if (patience == 0 || isOver || overQuota) return false;
   const std::uint64_t now = nowNs();
   if (end_ == 0) {

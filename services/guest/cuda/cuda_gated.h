@@ -46,8 +46,9 @@ template <typename Call>
 [[gnu::noinline]] cuda::Result unfollowed(Call call) {
   const pager::OnCard memory;
   if (!memory.there()) return noDeviceAnyMore();
-  if (pager::active.load()) pager::neverIdle();
-  return call();
+  const cuda::Result rc = call();
+  if (rc == cuda::kSuccess && pager::active.load()) pager::neverIdle();
+  return rc;
 }
 
 template <typename Call>
@@ -148,10 +149,13 @@ struct Noted<Api, member, zero, cuda::Result (*)(A...)> {
     CudaStream* stream = streamOf(Api::streamAmong(a...), zero);
     const pager::OnCard memory;
     if (!memory.there()) return noDeviceAnyMore();
-    if (!stream) pager::neverIdle();
     const cuda::Result rc = inDriver(inside);
-    if (rc == cuda::kSuccess && stream)
-      leaveMarker(*stream, launchedOn(stream), Pass{}, CudaWork{});
+    if (rc != cuda::kSuccess) return rc;
+    if (stream) {
+      leaveLastMarker(*stream);
+    } else {
+      pager::neverIdle();
+    }
     return rc;
   }
 };

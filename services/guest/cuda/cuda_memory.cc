@@ -135,6 +135,8 @@ struct StreamOrdered<member, zero, Result (*)(Ptr*, Size, More...)> {
 template <auto member, Stream0 zero>
 Result freeAsync(Ptr address, Str handle) {
   if (!looksAtCalls() || captured<zero>(handle)) return (cudaDriver.*member)(address, handle);
+  // Of memory that is in no pool, once all before it is over.
+  if (Result rc = kSuccess; paged::release(address, rc)) return rc;
   CudaStream* stream = streamOf(handle, zero);
   Charge* charge = take(Kind::kAddress, address);
   const Pass pass = admit(0, MayBlock::kNo);

@@ -18,20 +18,22 @@ constexpr Size kLeastChunk = Size{64} << 20, kMostChunk = Size{512} << 20;
 constexpr Size kChunksWanted = 128;  // of a large allocation; more cost time, fewer are coarse
 constexpr Size kPitch = 512;         // fits whatever a card wants of rows
 constexpr int kOnDevice = 1;
-constexpr std::uint32_t kContextsMost = 64;
 
 Size roundedTo(Size bytes, Size unit) {
   return (bytes + unit - 1) / unit * unit;
 }
+
+}  // namespace
 
 struct Part;
 struct Allocation {
   Allocation* next;
   Ptr address;
   Size asked, bytes;  // bytes: of all parts
-  Ctx context;
+  Ctx context;        // the device's primary one
   int device;
   std::uint32_t generation;
+  std::uint64_t serial;
   std::uint32_t count, left;  // parts
   Part* parts;
 };
@@ -44,8 +46,12 @@ struct Part {
   Allocation* of;
 };
 
-Mutex mutex;  // of the two tables
+namespace {
+
+Mutex mutex;  // of the tables
 Allocation* allocations = nullptr;
+Allocation* late = nullptr;  // freed while a capture went on
+std::uint64_t serials = 0;
 Part** byChunk = nullptr;  // null places: chunks that are gone
 pager::Chunk chunks = 0;
 
@@ -84,21 +90,6 @@ class InContext {
  private:
   const bool in_;
 };
-
-// Each stream that the library knows is asked without waiting; where none is busy, each context is
-// waited for, which says the same of what the library does not know.
-bool isIdle() {
-  Ctx contexts[kContextsMost];
-  std::uint32_t count = 0;
-  if (!streamsAreIdle(contexts, kContextsMost, count)) return false;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const InContext context(contexts[i]);
-    if (!context.in() ? contextLives(contexts[i]) : cudaDriver.cuCtxSynchronize() != kSuccess) {
-      return false;
-    }
-  }
-  return true;
-}
 
 Result makePart(const Part& part, int device) {
   const MemProperties properties{kPinned, 0, {kOnDevice, device}, nullptr, {}};
@@ -173,7 +164,18 @@ void gone(pager::Chunk chunk) {
   if (--allocation->left == 0) drop(allocation);
 }
 
-constexpr pager::Mover kMover = {isIdle, copyOut, unmap, make, copyIn, dropCopy, gone};
+void freeLate();
+
+// The child has no card's memory.
+void forgetInChild() {
+  mutex.renewInChild();
+  allocations = late = nullptr;
+  byChunk = nullptr;
+  chunks = 0;
+}
+
+constexpr pager::Mover kMover = {streamsAreIdle, copyOut, unmap,    make,         copyIn,
+                                 dropCopy,       gone,    freeLate, forgetInChild};
 
 // --- allocations ---
 
@@ -184,10 +186,19 @@ bool driverCan() {
          d.cuCtxGetDevice && d.cuCtxPushCurrent_v2 && d.cuCtxPopCurrent_v2 && d.cuCtxSynchronize;
 }
 
+// What memory that may leave belongs to. Null: the thread's context is none, or another than the
+// card's primary one, whose end nobody here may know.
+Ctx owner() {
+  Dev device = 0;
+  const Ctx context = charges::currentContext();
+  if (!context || cudaDriver.cuCtxGetDevice(&device) != kSuccess) return nullptr;
+  return primaryOf(device) == context ? context : nullptr;
+}
+
 bool mayLeave(Size bytes) {
   return looksAtCalls() && !driverIsHip() && bytes >= kGranularity && pageableQuota() != 0 &&
-         session.welcome.cards == 1 && captures.load() == 0 && driverCan() &&
-         charges::currentContext() && pager::begin(kMover);
+         session.welcome.cards == 1 && captures.load() == 0 && driverCan() && owner() &&
+         pager::begin(kMover);
 }
 
 Size chunkOf(Size bytes) {
@@ -213,7 +224,7 @@ Allocation* reserveRange(Size asked, Size bytes, Ctx context) {
     return nullptr;
   }
   *allocation = {nullptr, address, asked, bytes, context, device, session.generation.load(),
-                 count,   count,   parts};
+                 0,       count,   count, parts};
   for (std::uint32_t i = 0; i < count; ++i) {
     const Size before = i * chunk, rest = bytes - before;
     parts[i] = {address + before, rest < chunk ? rest : chunk, nullptr, false, PagedMemory::kNone,
@@ -244,6 +255,7 @@ bool handOver(Allocation& allocation) {
     part.chunk = pager::add(part.bytes);
     if (part.chunk == PagedMemory::kNone || !keep(part.chunk, &part)) return false;
   }
+  allocation.serial = ++serials;
   allocation.next = allocations;
   allocations = &allocation;
   return true;
@@ -269,8 +281,9 @@ Result makeNew(Ptr* out, Size asked, Size bytes, Ctx context) {
 }
 
 Result allocateNew(Ptr* out, Size asked) {
-  const Size bytes = roundedTo(asked, kGranularity);
   const Ctx context = charges::currentContext();
+  const bool sane = asked <= pageableQuota();
+  const Size bytes = sane ? roundedTo(asked, kGranularity) : asked;
   for (;;) {
     while (!pager::enter()) {
       if (!pager::waitUntilIn()) return noDeviceAnyMore();
@@ -334,13 +347,16 @@ struct Naming<member, Result (*)(A...)> {
 struct Range {
   Ptr address = 0;
   Size bytes = 0;
+  Ctx context = nullptr;
+  std::uint64_t serial = 0;
 };
 // Of a whole allocation, which the driver knows as several; none: it is no such memory.
 Range rangeAround(Ptr address) {
   if (!looksAtCalls() || !pager::active.load()) return {};
   Lock lock(mutex);
   const Allocation* found = *around(address);
-  return found ? Range{found->address, found->asked} : Range{};
+  if (!found) return {};
+  return {found->address, found->asked, found->context, found->serial};
 }
 
 Result addressRange(Ptr* base, Size* bytes, Ptr address) {
@@ -351,27 +367,39 @@ Result addressRange(Ptr* base, Size* bytes, Ptr address) {
   return kSuccess;
 }
 
-constexpr int kRangeStart = 11, kRangeSize = 12;  // attributes of an address
-
-void correct(void* out, int attribute, const Range& range) {
-  if (attribute == kRangeStart) *static_cast<Ptr*>(out) = range.address;
-  if (attribute == kRangeSize) *static_cast<Size*>(out) = range.bytes;
+// Attributes of an address that are another's for each chunk, and what they are of the whole.
+// False: it is none of them.
+bool answerFor(void* out, int attribute, const Range& range) {
+  switch (attribute) {
+    case 1:  // the context
+      return *static_cast<Ctx*>(out) = range.context, true;
+    case 7:  // a number that no other memory ever has; the driver's own are small
+      return *static_cast<unsigned long long*>(out) = 1ull << 62 | range.serial, true;
+    case 11:  // where the allocation begins, and how long it is
+      return *static_cast<Ptr*>(out) = range.address, true;
+    case 12:
+      return *static_cast<Size*>(out) = range.bytes, true;
+    default:
+      return false;
+  }
 }
 
 Result pointerAttribute(void* out, int attribute, Ptr address) {
   const Range range = rangeAround(address);
+  if (!range.bytes || !out) return cudaDriver.cuPointerGetAttribute(out, attribute, address);
+  if (answerFor(out, attribute, range)) return kSuccess;
   const pager::OnCard memory;
-  const Result rc = cudaDriver.cuPointerGetAttribute(out, attribute, address);
-  if (rc == kSuccess && out && range.bytes) correct(out, attribute, range);
-  return rc;
+  if (!memory.there()) return noDeviceAnyMore();
+  return cudaDriver.cuPointerGetAttribute(out, attribute, address);
 }
 
 Result pointerAttributes(U count, int* attributes, void** out, Ptr address) {
   const Range range = rangeAround(address);
+  if (!range.bytes) return cudaDriver.cuPointerGetAttributes(count, attributes, out, address);
   const pager::OnCard memory;
+  if (!memory.there()) return noDeviceAnyMore();
   const Result rc = cudaDriver.cuPointerGetAttributes(count, attributes, out, address);
-  if (rc != kSuccess || !range.bytes) return rc;
-  for (U i = 0; i < count; ++i) correct(out[i], attributes[i], range);
+  for (U i = 0; i < count && rc == kSuccess; ++i) answerFor(out[i], attributes[i], range);
   return rc;
 }
 
@@ -397,6 +425,15 @@ Result rangeHandle(void* out, Ptr address, Size bytes, int type, unsigned long l
   return answered(kNotSupported);
 }
 
+// Its pages would be bound, not its address.
+Result bindToMany(Mem group, Size offset, Ptr address, Size bytes, unsigned long long flags) {
+  if (!rangeAround(address).bytes) {
+    return cudaDriver.cuMulticastBindAddr(group, offset, address, bytes, flags);
+  }
+  tellNotShared();
+  return answered(kInvalidValue);
+}
+
 }  // namespace
 
 bool allocate(Ptr* out, Size bytes, Result& rc) {
@@ -407,8 +444,10 @@ bool allocate(Ptr* out, Size bytes, Result& rc) {
 
 bool allocatePitch(Ptr* out, Size* pitch, Size width, Size height, Result& rc) {
   const Size row = roundedTo(width, kPitch);
-  if (!mayLeave(row * height)) return false;
-  rc = allocateNew(out, row * height);
+  Size bytes = 0;
+  const bool sane = row >= width && !__builtin_mul_overflow(row, height, &bytes);
+  if (!sane || !mayLeave(bytes)) return false;
+  rc = allocateNew(out, bytes);
   if (rc == kSuccess) *pitch = row;
   return true;
 }
@@ -417,39 +456,93 @@ bool isAt(Ptr address) {
   return rangeAround(address).bytes != 0;
 }
 
-bool release(Ptr address, Result& rc) {
-  if (rangeAround(address).address != address || !address) return false;
+namespace {
+
+// All work of the card may touch it. Another thread may have another context, of which some wait
+// for nobody else.
+Result finishAll(Ctx context) {
+  const InContext in(context);
+  if (!in.in()) return kInvalidContext;
+  ContextDrain drain(context);
+  const Result rc = cudaDriver.cuCtxSynchronize();
+  if (rc == kSuccess) drain.finished();
+  return rc;
+}
+
+// With the mutex held.
+Allocation* unlinkAt(Ptr address) {
+  Allocation** link = around(address);
+  Allocation* found = *link;
+  if (!found || found->address != address) return nullptr;
+  *link = found->next;
+  return found;
+}
+
+void freeLate() {
+  Allocation* all = nullptr;
+  if (!__atomic_load_n(&late, __ATOMIC_RELAXED) || !streamsAreIdle()) return;
   {
-    ContextDrain drain(nullptr);
-    rc = cudaDriver.cuCtxSynchronize();
-    if (rc != kSuccess) return true;
-    drain.finished();
+    Lock lock(mutex);
+    all = late;
+    late = nullptr;
   }
+  while (Allocation* each = all) {
+    all = each->next;
+    end(each);
+  }
+}
+
+}  // namespace
+
+bool release(Ptr address, Result& rc) {
+  const Range range = rangeAround(address);
+  if (!range.bytes || range.address != address) return false;
+  const bool waits = captures.load() == 0;
+  rc = waits ? finishAll(range.context) : kSuccess;
+  if (rc != kSuccess) return true;
   Allocation* found = nullptr;
   {
     Lock lock(mutex);
-    Allocation** link = around(address);
-    found = *link;
-    if (found) *link = found->next;
+    found = unlinkAt(address);
+    if (found && !waits) {
+      found->next = late;
+      __atomic_store_n(&late, found, __ATOMIC_RELAXED);
+    }
   }
   if (!found) return rc = kInvalidValue, true;  // another thread was quicker
-  end(found);
+  if (waits) end(found);
   return true;
 }
 
-void contextEnded(Ctx context) {
-  if (!context || !pager::active.load()) return;
-  for (;;) {
-    Allocation* found = nullptr;
-    {
-      Lock lock(mutex);
-      Allocation** link = &allocations;
-      while (*link && (*link)->context != context) link = &(*link)->next;
-      found = *link;
-      if (found) *link = found->next;
+void OfContext::takeOut() {
+  if (!context_ || !pager::active.load()) return;
+  Lock lock(mutex);
+  for (Allocation** link = &allocations; *link;) {
+    Allocation* each = *link;
+    if (each->context != context_) {
+      link = &each->next;
+      continue;
     }
-    if (!found) return;
-    end(found);
+    *link = each->next;
+    each->next = taken_;
+    taken_ = each;
+  }
+}
+
+void OfContext::end() {
+  while (Allocation* each = taken_) {
+    taken_ = each->next;
+    paged::end(each);
+  }
+}
+
+OfContext::~OfContext() {
+  if (!taken_) return;
+  Lock lock(mutex);
+  while (Allocation* each = taken_) {
+    taken_ = each->next;
+    each->next = allocations;
+    allocations = each;
   }
 }
 
@@ -476,6 +569,7 @@ void wrapCudaNaming(cuda::Calls& table) {
   table.cuPointerGetAttributes = paged::pointerAttributes;
   table.cuIpcGetMemHandle = paged::ipcHandle;
   table.cuMemGetHandleForAddressRange = paged::rangeHandle;
+  table.cuMulticastBindAddr = paged::bindToMany;
 }
 
 }  // namespace qgpu::guest

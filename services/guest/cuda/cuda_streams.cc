@@ -8,6 +8,7 @@
 #include "services/guest/gate/estimates.h"
 #include "services/guest/gate/quota.h"
 #include "services/guest/gate/real_loader.h"
+#include "services/guest/paging/pager.h"
 
 extern "C" __attribute__((visibility("hidden"))) void* __dso_handle;  // of this library
 
@@ -518,6 +519,22 @@ void leaveMarker(CudaStream& s, std::uint64_t sequence, const Pass& pass, const 
   s.attention.fetch_or(kMarkNext);
 }
 
+void leaveLastMarker(CudaStream& s) {
+  Relaxed relaxed;
+  Lock lock(s.lock);
+  if (s.count == kMarkersMax) collect(s);
+  cuda::Evt event = s.count < kMarkersMax ? takeEvent(s) : nullptr;
+  if (event && cudaDriver.cuEventRecord(event, s.handle) == cuda::kSuccess) {
+    s.ring[(s.first + s.count++) % kMarkersMax] = {
+        event, s.launched(), 0, 0, nullptr, 0, nowNs(), loadRelaxed(session.gate->gate)};
+    return;
+  }
+  if (event) cudaDriver.cuEventDestroy_v2(event);
+  if (!s.count || cudaDriver.cuEventRecord(newestOf(s).event, s.handle) != cuda::kSuccess) {
+    pager::neverIdle();
+  }
+}
+
 void drained(CudaStream* stream, std::uint64_t sequence) {
   if (!stream || sequence == 0) return;
   Lock lock(stream->lock);
@@ -664,40 +681,38 @@ void pollStreams() {
 
 namespace {
 
-// With the registry and the stream locked.
+// With the registry and the stream locked. A default stream is that of the current context; others
+// are known by their handle, also where their context can't be had.
 bool isEmpty(CudaStream& s) {
   if (s.closing) return false;
-  if (!s.over && cudaDriver.cuCtxSetCurrent(s.context) != cuda::kSuccess) {
-    return !contextLives(s.context);
-  }
+  const bool entered = cudaDriver.cuCtxSetCurrent(s.context) == cuda::kSuccess;
+  if (!entered && !contextLives(s.context)) return true;
   collect(s);
   if (s.thread || s.over) return s.count == 0 && s.launched() == s.retired;
+  if (!entered && isDefault(s.handle)) return false;
   const std::uint64_t before = s.launched();
   if (!isOver(cudaDriver.cuStreamQuery(s.handle))) return false;
   retireAll(s, before);
   return true;
 }
 
-bool addOnce(cuda::Ctx* all, std::uint32_t room, std::uint32_t& count, cuda::Ctx context) {
-  for (std::uint32_t i = 0; i < count; ++i) {
-    if (all[i] == context) return true;
-  }
-  if (count == room) return false;
-  all[count++] = context;
-  return true;
-}
-
-}  // namespace
-
-bool streamsAreIdle(cuda::Ctx* contexts, std::uint32_t room, std::uint32_t& count) {
+bool allAreEmpty() {
   Relaxed relaxed;
   Lock lock(registry);
   if (captures.load() != 0) return false;
   for (CudaStream* s = newest; s; s = s->older) {
     Lock own(s->lock);
-    if (!isEmpty(*s) || !addOnce(contexts, room, count, s->context)) return false;
+    if (!isEmpty(*s)) return false;
   }
   return true;
+}
+
+}  // namespace
+
+bool streamsAreIdle() {
+  const bool idle = allAreEmpty();
+  cudaDriver.cuCtxSetCurrent(nullptr);
+  return idle;
 }
 
 }  // namespace qgpu::guest

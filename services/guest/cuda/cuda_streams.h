@@ -142,6 +142,8 @@ bool isCapturing(cuda::Str handle, cuda::Stream0 zero);
 
 void leaveMarker(CudaStream& stream, std::uint64_t sequence, const Pass& pass,
                  const CudaWork& work);
+// Behind all that is in the stream now, launches or not.
+void leaveLastMarker(CudaStream& stream);
 
 // A launch that the driver accepted. The calling thread found the stream by streamOf() just before,
 // and woke the reaper between admission and call: it stays awake while anything is admitted and not
@@ -191,9 +193,10 @@ void streamStays(CudaStream* stream);
 // Before the driver is asked to destroy it, and where it did not: meanwhile its streams and events
 // may vanish under the reaper, which leaves them alone.
 void contextCloses(cuda::Ctx context, bool closing);
-bool contextLives(cuda::Ctx context);  // false also where the driver has no answer
-void contextEnded(cuda::Ctx context);  // after the driver destroyed it: its work is over
-void captureBegins();                  // before the driver is asked
+bool contextLives(cuda::Ctx context);   // false also where the driver has no answer
+cuda::Ctx primaryOf(cuda::Dev device);  // a device's primary context while it is active
+void contextEnded(cuda::Ctx context);   // after the driver destroyed it: its work is over
+void captureBegins();                   // before the driver is asked
 void captureBegan(CudaStream* stream, bool began);  // its answer
 void captureEnded(CudaStream* stream);
 
@@ -205,9 +208,8 @@ void forgetOwnDefaultStreams();
 // Retires what is finished on every stream.
 void pollStreams();
 
-// Whether the driver says, without waiting, that nothing is in any stream known here; and their
-// contexts, each once. False also where more than `room` are known, and while a capture goes on.
-// The calling thread's context is another afterwards.
-bool streamsAreIdle(cuda::Ctx* contexts, std::uint32_t room, std::uint32_t& count);
+// Whether the driver says, without waiting, that nothing is in any stream known here. False also
+// while a capture goes on. The calling thread has no context afterwards.
+bool streamsAreIdle();
 
 }  // namespace qgpu::guest

@@ -65,8 +65,10 @@ template <auto member>
 Result destroyStream(Str handle) {
   if (driverIsHip()) return destroyStreamOfHip(handle, cudaDriver.*member);
   CudaStream* stream = looksAtCalls() ? knownStream(handle, Stream0::kLegacy) : nullptr;
-  if (stream && launchedOn(stream) != loadRelaxed(stream->retired) &&
-      !(captures.load() && isCapturing(handle, Stream0::kLegacy))) {
+  const bool captured = captures.load() && isCapturing(handle, Stream0::kLegacy);
+  if (stream && !captured && pager::active.load()) {
+    leaveLastMarker(*stream);  // a wait may be in it, which is no launch
+  } else if (stream && !captured && launchedOn(stream) != loadRelaxed(stream->retired)) {
     leaveMarker(*stream, launchedOn(stream), Pass{}, CudaWork{});
   }
   // From here on the reaper does not ask it.
@@ -81,14 +83,16 @@ enum class Belongings { kEnd, kStay };  // memory and modules, with their contex
 template <typename Call, typename Gone>
 Result closing(Ctx context, Belongings belongings, Call call, Gone gone) {
   if (context) contextCloses(context, true);
+  paged::OfContext memory(belongings == Belongings::kEnd ? context : nullptr);
   Result rc = kSuccess;
   {
     const pager::Still noCopies;
+    memory.takeOut();
     rc = call();
   }
   if (context && rc == kSuccess && gone()) {
     contextEnded(context);
-    if (belongings == Belongings::kEnd) paged::contextEnded(context);
+    memory.end();
     if (belongings == Belongings::kEnd) releaseMemoryOf(context);
     if (belongings == Belongings::kEnd) forgetAllKernels();
     forgetStreamCaches();
@@ -119,22 +123,6 @@ Result destroyGreen(Green green) {
   if (looksAtCalls() && cudaDriver.cuCtxFromGreenCtx) cudaDriver.cuCtxFromGreenCtx(&context, green);
   const auto call = [&] { return cudaDriver.cuGreenCtxDestroy(green); };
   return closing(context, Belongings::kStay, call, [] { return true; });
-}
-
-// The handle of a device's primary context while it is active.
-Ctx primaryOf(Dev device) {
-  Ctx context = nullptr;
-  U flags = 0;
-  int active = 0;
-  if (!cudaDriver.cuDevicePrimaryCtxGetState || !cudaDriver.cuDevicePrimaryCtxRetain ||
-      cudaDriver.cuDevicePrimaryCtxGetState(device, &flags, &active) != kSuccess || !active) {
-    return nullptr;
-  }
-  if (cudaDriver.cuDevicePrimaryCtxRetain(&context, device) != kSuccess) return nullptr;
-  auto* release = cudaDriver.cuDevicePrimaryCtxRelease_v2 ? cudaDriver.cuDevicePrimaryCtxRelease_v2
-                                                          : cudaDriver.cuDevicePrimaryCtxRelease;
-  if (release) release(device);
-  return context;
 }
 
 template <auto member>
@@ -196,6 +184,21 @@ struct Ending<member, zero, Result (*)(Str, More...)> {
 };
 
 }  // namespace
+
+Ctx primaryOf(Dev device) {
+  Ctx context = nullptr;
+  U flags = 0;
+  int active = 0;
+  if (!cudaDriver.cuDevicePrimaryCtxGetState || !cudaDriver.cuDevicePrimaryCtxRetain ||
+      cudaDriver.cuDevicePrimaryCtxGetState(device, &flags, &active) != kSuccess || !active) {
+    return nullptr;
+  }
+  if (cudaDriver.cuDevicePrimaryCtxRetain(&context, device) != kSuccess) return nullptr;
+  auto* release = cudaDriver.cuDevicePrimaryCtxRelease_v2 ? cudaDriver.cuDevicePrimaryCtxRelease_v2
+                                                          : cudaDriver.cuDevicePrimaryCtxRelease;
+  if (release) release(device);
+  return context;
+}
 
 void wrapCudaStreams(Calls& table) {
   constexpr auto legacy = Stream0::kLegacy, own = Stream0::kPerThread;

@@ -19,16 +19,22 @@ void raisePeak(std::uint64_t bytes) {
 constexpr std::uint64_t kMiB = 1 << 20;
 constexpr std::uint64_t kGiB = 1 << 30;
 
-// The quota of memory that stays.
-std::uint64_t firmQuota() {
-  const std::uint64_t quota = loadRelaxed(session.gate->quota_bytes), pageable = pageableQuota();
-  return quota - pageable;
-}
-
 std::uint64_t pageableHeld() {
   std::uint64_t sum = 0;
   for (const qgpu_slot& slot : session.report->slot) sum += loadShared(slot.pageable_held);
   return sum;
+}
+
+std::uint64_t rest(std::uint64_t whole, std::uint64_t taken) {
+  return taken < whole ? whole - taken : 0;
+}
+
+// The quota of memory that stays. A manager of before knows of no other, and what was made under
+// another one is there all the same.
+std::uint64_t firmQuota() {
+  const std::uint64_t quota = loadRelaxed(session.gate->quota_bytes);
+  const std::uint64_t pageable = pageableQuota(), held = pageableHeld();
+  return rest(quota, pageable < held ? held : pageable);
 }
 
 // A program that ignores what its API says would end without a word of why. Said once a process, a
@@ -117,11 +123,12 @@ void tellPageableRefused(std::uint64_t bytes) {
   tellOfRefusal(bytes, reservedBytes() + pageableHeld());
 }
 
+std::uint64_t leftFirmBytes() {
+  return rest(firmQuota(), reservedBytes());
+}
+
 std::uint64_t leftBytes() {
-  const auto left = [](std::uint64_t quota, std::uint64_t held) {
-    return held < quota ? quota - held : 0;
-  };
-  return left(firmQuota(), reservedBytes()) + left(pageableQuota(), pageableHeld());
+  return leftFirmBytes() + rest(pageableQuota(), pageableHeld());
 }
 
 std::uint64_t limitToQuota(std::uint64_t bytes) {

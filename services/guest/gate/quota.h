@@ -40,8 +40,9 @@ void releasePageable(std::uint64_t bytes, std::uint32_t generation);
 // An allocation of memory that may leave found no room in the quota: as reserveOrFail() says it.
 void tellPageableRefused(std::uint64_t bytes);
 
-// What the task may still reserve.
+// What the task may still have; and of that, what stays on the card.
 std::uint64_t leftBytes();
+std::uint64_t leftFirmBytes();
 
 // The smaller of a size that the driver reports of a card and the quota.
 std::uint64_t limitToQuota(std::uint64_t bytes);

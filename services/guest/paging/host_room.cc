@@ -1,5 +1,6 @@
 #include "services/guest/paging/host_room.h"
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -88,6 +89,16 @@ std::uint64_t roomUpwards(const char* root, const Controller& names, char* group
   }
 }
 
+// Whether a list with commas has a name; none is in the empty one.
+bool listed(const char* list, const char* name) {
+  const std::size_t size = strlen(name);
+  if (size == 0) return *list == 0;
+  for (const char* at = list; (at = strstr(at, name)); ++at) {
+    if ((at == list || at[-1] == ',') && (at[size] == 0 || at[size] == ',')) return true;
+  }
+  return false;
+}
+
 // By a line of /proc/self/cgroup, "number:controllers:path"; ~0 where it is of others.
 std::uint64_t roomOfLine(const char* root, const char* line, const Controller& names,
                          const char* controllers) {
@@ -97,7 +108,7 @@ std::uint64_t roomOfLine(const char* root, const char* line, const Controller& n
   char* second = first ? strchr(first + 1, ':') : nullptr;
   if (!second) return ~0ull;
   *second = 0;
-  return strcmp(first + 1, controllers) == 0 ? roomUpwards(root, names, second + 1) : ~0ull;
+  return listed(first + 1, controllers) ? roomUpwards(root, names, second + 1) : ~0ull;
 }
 
 std::uint64_t cgroupRoom(const char* root) {
@@ -130,6 +141,10 @@ void* takeHostMemory(std::uint64_t bytes) {
   if (at == MAP_FAILED) return nullptr;
   madvise(at, bytes, MADV_DONTFORK);  // pinned pages would be copied at once
   if (madvise(at, bytes, kPopulateWrite) != 0) {
+    if (errno != EINVAL) {  // of an older kernel; others say that there is no memory
+      munmap(at, bytes);
+      return nullptr;
+    }
     auto* page = static_cast<volatile char*>(at);
     for (std::uint64_t i = 0; i < bytes; i += kPage) page[i] = 0;
   }

@@ -42,7 +42,9 @@ PagedMemory::Chunk PagedMemory::add(std::uint64_t bytes, bool firm) {
 }
 
 void PagedMemory::freed(Chunk chunk) {
-  if (chunk < count_) records_[chunk].freed = true;
+  if (chunk >= count_) return;
+  records_[chunk].freed = true;
+  records_[chunk].stays = false;  // it may be one that could not be copied
 }
 
 // --- what the manager wants ---
@@ -185,7 +187,7 @@ void PagedMemory::done(Step step, bool well) {
       if (well || QGPU_PLANTED(ReleasedUncopied))
         move(record, Place::Both);
       else
-        record.stays = true;
+        record.stays = !record.freed;
       break;
     case Kind::Release:
       if (well)

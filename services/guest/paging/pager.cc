@@ -129,6 +129,7 @@ void* pagerThread(void*) {
       stepping.store(false);
     }
     if (stopping.load()) return nullptr;
+    mover->tend();
     if (!made.well) sleepNs(kInsideNs);
     if (!made.any) waitForWord();
   }
@@ -146,10 +147,18 @@ void forgetInChild() {
   lock.renewInChild();
   steps.renewInChild();
   active.store(false);
+  if (mover) mover->forgetInChild();
   memory = nullptr;  // what the parent has of the card is not the child's
   mover = nullptr;
   told = 0;
   unproven = false;
+  stopping.store(false);
+  stepping.store(false);
+}
+
+// Nobody brings anything back: the task is gone, or the program ends.
+bool isOver() {
+  return loadRelaxed(session.gate->closed) || stopping.load();
 }
 
 }  // namespace
@@ -196,7 +205,7 @@ bool waitUntilIn() {
       Lock held(lock);
       if (memory->isIn()) return true;
     }
-    if (loadRelaxed(session.gate->closed)) return false;
+    if (isOver()) return false;
     futexWait(&cameIn, before, kWaitNs);
   }
 }
@@ -245,6 +254,7 @@ void freed(const Chunk* chunks, std::uint32_t count) {
 
 void neverIdle() {
   Lock held(lock);
+  if (!unproven) say("work of this program can't be followed: none of its memory leaves the card");
   unproven = true;
 }
 
@@ -255,7 +265,7 @@ bool waitForRoom(std::uint64_t bytes) {
   bool mayCome = true;
   while (roomForPageable(bytes) == Room::kLater && mayCome) {
     sleepNs(kRoomNs);
-    mayCome = !loadRelaxed(session.gate->closed) && !session.orphan.load();
+    mayCome = !isOver() && !session.orphan.load();
   }
   more.fetch_sub(bytes);
   ringDoorbell();

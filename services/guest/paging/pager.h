@@ -21,13 +21,16 @@ using Chunk = PagedMemory::Chunk;
 
 // A front end's half. Called by one thread at a time. False: it could not be done.
 struct Mover {
-  bool (*isIdle)();  // the driver says that nothing runs or is queued which may touch a chunk
+  bool (*isIdle)();  // the driver says that nothing runs or is queued which may touch a chunk; it
+                     // does not wait
   bool (*copyOut)(Chunk);
   bool (*release)(Chunk);
   bool (*make)(Chunk);
   bool (*copyIn)(Chunk);
   void (*dropCopy)(Chunk);
   void (*gone)(Chunk);  // it has nothing left
+  void (*tend)();       // now and then, while no step is done
+  void (*forgetInChild)();
 };
 
 // In an attached process, before its first chunk. False: there is no thread to be had, and so no

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <fstream>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -54,6 +55,7 @@ struct Program {
   std::map<int, Memory> memory;
   alignas(64) char host[4096] = {};
   std::thread aside;
+  std::atomic<pid_t> asideThread{0};
   std::string asideAnswer;
 };
 Program& p = *new Program;
@@ -457,6 +459,12 @@ std::string onMemory(const std::string& verb, std::istringstream& in) {
     in >> other;
     return copyGraph(m, p.memory[other]);
   }
+  if (verb == "use") return p.buffer = m.name, "ok";  // by "do"
+  if (verb == "freeasync") {                          // ID STREAM
+    std::string stream;
+    in >> stream;
+    return text(t.cuMemFreeAsync(m.name, p.streams[stream]));
+  }
   if (verb == "share") {
     char handle[64];
     return text(t.cuIpcGetMemHandle(handle, m.name));
@@ -725,6 +733,15 @@ std::string deepBound(const std::string& file) {
   return text(reinterpret_cast<int (*)(U)>(dlsym(library, "qgpuLaunchNothing"))(3));
 }
 
+// What the kernel says that a thread does: "S" where it sleeps. Nothing before it is known.
+std::string stateOf(pid_t thread) {
+  std::ifstream in("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string all;
+  std::getline(in, all);
+  const std::size_t name = all.rfind(')');
+  return name == all.npos ? "-" : all.substr(name + 2, 1);
+}
+
 std::string obey(const std::string& line) {
   std::istringstream in(line);
   std::string verb;
@@ -780,13 +797,19 @@ std::string obey(const std::string& line) {
     std::string rest;
     std::getline(in, rest);
     if (p.aside.joinable()) p.aside.join();
+    p.asideThread = 0;
     p.aside = std::thread([rest] {
       t.cuCtxSetCurrent(p.context);
+      p.asideThread = gettid();
       p.asideAnswer = obey(rest);
     });
     return "ok";
   }
   if (verb == "joinaside") return p.aside.join(), p.asideAnswer;
+  if (verb == "asideat") return stateOf(p.asideThread);
+  if (verb == "atexit") {
+    return text(std::atexit([] { t.cuMemsetD8_v2(p.buffer, 0, 64); }));
+  }
   for (auto* area : {onStreams, onMemory, onDriver, onContexts}) {
     std::istringstream again(line);
     again >> verb;

@@ -58,7 +58,7 @@ TEST_F(HostRoom, CountsPagesOfFilesThatNobodyUsedAsFree) {
 }
 
 TEST_F(HostRoom, KnowsTheFirstVersionToo) {
-  write("proc/self/cgroup", "5:cpu,cpuacct:/x\n3:memory:/x\n");
+  write("proc/self/cgroup", "5:cpu,cpuacct:/x\n3:hugetlb,memory:/x\n2:memoryless:/\n");
   write("sys/fs/cgroup/memory/x/memory.limit_in_bytes", std::to_string(16 * kMiB));
   write("sys/fs/cgroup/memory/x/memory.usage_in_bytes", std::to_string(6 * kMiB));
   EXPECT_EQ(room(), 10 * kMiB - kMiB / 2);
