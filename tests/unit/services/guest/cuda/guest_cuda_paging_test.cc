@@ -59,6 +59,8 @@ class CudaPaging : public ::testing::Test {
   std::uint64_t cardBytes() { return std::stoull(guest.ask("cardbytes")); }
   std::uint64_t held() { return manager.slot(0).pageable_held; }
   std::uint64_t away() { return manager.slot(0).pageable_out; }
+  // How often the driver was asked whether anything runs, or more.
+  std::uint64_t asked() { return std::stoull(guest.ask("calls cuCtxSetCurrent")); }
   void expectIntact() {
     EXPECT_EQ(guest.ask("check 1 a 11 1"), "0 0");
     EXPECT_EQ(guest.ask("check 2 null 22 0"), "0 0");
@@ -187,7 +189,6 @@ TEST_F(CudaPaging, NothingLeavesUnderWorkNorUnderAWaitNorUnderACapture) {
       EXPECT_EQ(guest.ask("stir 2 " + begin.substr(begin.find(' ') + 1)), "0");
     }
     const std::uint32_t epoch = manager.setPaging(Phase::Out, 1000);
-    const auto asked = [&] { return std::stoull(guest.ask("calls cuCtxSetCurrent")); };
     const std::uint64_t before = asked();
     EXPECT_TRUE(eventually([&] { return asked() > before + 5; })) << "it was asked for";
     EXPECT_EQ(manager.answerTo(epoch), Answer::None) << begin;
@@ -206,7 +207,9 @@ TEST_F(CudaPaging, AWaitThatNoWorkEndsKeepsNobodyLong) {
   ASSERT_EQ(guest.ask("check 2 own 22 0"), "0 0");
   guest.ask("set 0");
   ASSERT_EQ(guest.ask("waitvalue own"), "0");
+  const std::uint64_t before = asked();
   manager.setPaging(Phase::Drain);
+  ASSERT_TRUE(eventually([&] { return asked() > before; })) << "the word is seen";
   ASSERT_EQ(guest.ask("aside writevalue a"), "ok");
   ASSERT_TRUE(eventually([&] { return guest.ask("asideat") == "S"; }));
   in();
