@@ -207,6 +207,26 @@ void Arbiter::retired(TaskId id, Nanos now, Decisions& out) {
   decide(out);
 }
 
+void Arbiter::setAway(TaskId id, bool away, Nanos now, Decisions& out) {
+  tick(now);
+  std::uint32_t slot = kNone;
+  Task* task = find(id, &slot);
+  if (task == nullptr || task->away == away) return;
+  if (task->spec.taskClass == TaskClass::Online || task->spec.exclusive) return;
+  task->away = away;
+  const std::uint32_t index = tier(*task);
+  advanceVirtual(index);
+  if (away) {
+    queue_.erase(slot);
+    if (slot == holder_ && phase_ != Phase::Settling) hold(config_.patience, out);
+  } else if (task->wants && slot != holder_) {
+    // What others had meanwhile is not owed to it.
+    task->meter.raiseVirtualTime(virtualNow_[index] - config_.sliceMax.value);
+    if (!task->quarantined) enqueue(slot);
+  }
+  decide(out);
+}
+
 void Arbiter::expire(Nanos now, Decisions& out) {
   tick(now);
   decide(out);
@@ -277,6 +297,7 @@ std::optional<Arbiter::TaskView> Arbiter::task(TaskId id, Nanos now) const {
   view.wants = task.wants;
   view.gateOpen = task.open;
   view.quarantined = task.quarantined;
+  view.away = task.away;
   view.used = task.meter.used();
   view.held = task.meter.held(clamp(now));
   view.overrun = task.meter.overrun();
@@ -327,6 +348,7 @@ std::uint64_t Arbiter::digest() const {
     for (bool flag : flags) d = mixDigest(d, flag ? 1 : 2);
     d = mixDigest(d, static_cast<std::uint64_t>(task.spec.taskClass));
     d = mixDigest(d, task.spec.exclusive ? 1 : 2);
+    if (task.away) d = mixDigest(d, 3);
     const RunQueue::Entry* waits = queue_.find(slot);
     d = mixDigest(d, waits == nullptr ? 1 : since(std::max(waits->readyAt, last_)));
     d = mixDigest(d, task.late ? since(task.lateSince) : 0);
@@ -382,6 +404,7 @@ bool Arbiter::hasRoom(const Task& task) const {
 
 void Arbiter::enqueue(std::uint32_t slot) {
   const Task& task = tasks_[slot];
+  if (task.away) return;
   RunQueue::Entry entry;
   entry.slot = slot;
   entry.tier = tier(task);

@@ -10,7 +10,7 @@
 //
 // Kept here: A1 (one open non-online gate), A3 (online first, in the same turn), A4 to A9
 // (policies, fallback, work conservation, starvation, accounts), A10 (epochs fence), A11
-// (quarantine), A12 (one terminal event per hold), A13 (purity).
+// (quarantine), A12 (one terminal event per hold), A13 (purity), M1 (who is away has no open gate).
 
 #include <cstddef>
 #include <cstdint>
@@ -126,6 +126,11 @@ class Arbiter {
   // A quarantined task retired work.
   void retired(TaskId task, Nanos now, Decisions& out);
 
+  // --- memory: the task is away from now on, or back. Who is away is held and never granted,
+  // whatever it wants; its open gate is shut, with a Hold to settle as any. Said again it changes
+  // nothing, and nothing of a task whose gate is never shut (M1). ---
+  void setAway(TaskId task, bool away, Nanos now, Decisions& out);
+
   // --- time ---
   void expire(Nanos now, Decisions& out);  // does what is due; harmless when nothing is
   Nanos nextDeadline() const;              // kNever when nothing waits for time
@@ -136,6 +141,7 @@ class Arbiter {
     bool wants = false;
     bool gateOpen = false;
     bool quarantined = false;
+    bool away = false;
     Nanos used{0};  // closed slices and the running one up to the last event
     Nanos held{0};  // wanted the card and had no open gate
     Nanos overrun{0};
@@ -173,6 +179,7 @@ class Arbiter {
     bool notify = false;     // of the gate word, while open
     bool contended = false;  // of the gate word, while open
     bool quarantined = false;
+    bool away = false;  // not all of its memory is on the card
     bool late = false;  // over its settle bound; lateEpoch has not settled yet
     std::uint32_t lateEpoch = 0;
     Nanos lateSince{0};  // debt is charged up to here

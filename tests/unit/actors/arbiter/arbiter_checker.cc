@@ -45,12 +45,15 @@ void apply(Arbiter& arbiter, const ArbiterEvent& event, Decisions& out) {
       return arbiter.retired(event.task, event.now, out);
     case Kind::Expire:
       return arbiter.expire(event.now, out);
+    case Kind::Away:
+    case Kind::Back:
+      return arbiter.setAway(event.task, event.kind == Kind::Away, event.now, out);
   }
 }
 
 std::string describe(const ArbiterEvent& event) {
-  static constexpr const char* kNames[] = {"join",    "leave", "policy",  "busy",  "quiet",
-                                           "settled", "died",  "retired", "expire"};
+  static constexpr const char* kNames[] = {"join", "leave",   "policy", "busy", "quiet", "settled",
+                                           "died", "retired", "expire", "away", "back"};
   std::string text = kNames[static_cast<int>(event.kind)];
   if (event.kind == Kind::Join) text += " " + name(event.spec.id);
   if (event.task != TaskId::kNone) text += " " + name(event.task);
@@ -132,7 +135,8 @@ void ArbiterChecker::charge(const ArbiterEvent& event, Nanos now) {
     addCharge(task, resumed - from, false);
     addCharge(task, until - resumed, task.charging);
     addCharge(task, now - until, false);
-    const bool eligible = task.wants && !task.open && !task.settling && !task.quarantined;
+    const bool eligible =
+        task.wants && !task.open && !task.settling && !task.quarantined && !task.away;
     if (eligible && !onlineActive_) task.waited += now - last_;
   }
 }
@@ -196,6 +200,14 @@ bool ArbiterChecker::takeIn(const ArbiterEvent& event, Nanos now) {
       task.quarantined = false;
       return matters;
     }
+    case Kind::Away:
+    case Kind::Back: {
+      const bool away = event.kind == Kind::Away;
+      const bool matters = task.away != away && !isOnline(task) && !task.spec.exclusive;
+      if (matters) task.away = away;
+      if (matters && !away) beginWait(task);
+      return matters;
+    }
     default:
       return true;
   }
@@ -241,6 +253,7 @@ void ArbiterChecker::takeOpen(Seen& task, const GateDecision& order, Nanos now) 
   if (!isOnline(task)) {
     if (onlineActive_) fail("A3: granted while online is active");
     if (task.quarantined) fail("A11: granted in quarantine");
+    if (task.away) fail("M1: granted without its memory");
     if (task.settling) fail("A12: granted before its hold ended");
     for (const auto& [id, other] : tasks_) {
       if (other.spec.id == task.spec.id || isOnline(other)) continue;
@@ -269,9 +282,10 @@ void ArbiterChecker::takeHold(Seen& task, const GateDecision& order, const Arbit
   const bool gone =
       event.task == task.spec.id && (event.kind == Kind::Died || event.kind == Kind::Leave);
   if (task.spec.exclusive && event.kind != Kind::Leave) fail("A2: an exclusive gate was shut");
+  const bool leaves = event.task == task.spec.id && event.kind == Kind::Away;
   const bool borrower = policy_ == Policy::BurstShare && task.spec.share == Permille(0);
-  const bool protectedSlice = task.wants && !task.notify && !onlineActive_ && !gone && !borrower &&
-                              policy_ != Policy::FixedShare;
+  const bool protectedSlice = task.wants && !task.notify && !onlineActive_ && !gone && !leaves &&
+                              !borrower && policy_ != Policy::FixedShare;
   if (protectedSlice && now - task.sliceAt < config_.sliceMin && event.kind != Kind::SetPolicy) {
     fail("A12: held before the least slice");
   }
@@ -302,6 +316,7 @@ void ArbiterChecker::checkGates(Nanos now) {
       if (!onlineActive_ && !task.notify) fail("A3: an idle online gate does not ring");
       continue;
     }
+    if (task.open && task.away) fail("M1: a gate is open without its memory");
     if (task.open && onlineActive_) fail("A3: a gate is open beside active online");
     if (task.open || task.settling) ++holders;
     if (task.settling && onlineActive_ && now < task.stopAt) {
@@ -315,7 +330,7 @@ void ArbiterChecker::checkGates(Nanos now) {
 }
 
 bool ArbiterChecker::mayRun(const Seen& task) const {
-  if (!task.wants || task.quarantined || isOnline(task)) return false;
+  if (!task.wants || task.quarantined || task.away || isOnline(task)) return false;
   if (policy_ != Policy::FixedShare || task.spec.exclusive) return true;
   if (task.spec.share == Permille(0)) return false;
   const std::int64_t slice = config_.sliceMax.value;
@@ -335,7 +350,8 @@ void ArbiterChecker::checkWork(Nanos now) {
       waiting = &task;
       owner |= task.spec.share > Permille(0);
     }
-    anyWants |= !isOnline(task) && task.wants && !task.quarantined && !task.open && !task.settling;
+    anyWants |= !isOnline(task) && task.wants && !task.quarantined && !task.away && !task.open &&
+                !task.settling;
   }
   if (waiting != nullptr && holder == nullptr) {
     fail("A7: the card idles though " + name(waiting->spec.id) + " wants it");
@@ -404,6 +420,7 @@ void ArbiterChecker::checkAccounts(const Arbiter& arbiter, Nanos now) {
       continue;
     }
     if (view->gateOpen != task.open || view->wants != task.wants) fail("A9: gate or wish differs");
+    if (view->away != task.away) fail("M1: who is away is told wrongly");
     if (view->quarantined != task.quarantined) fail("A11: quarantine is told wrongly");
     if (isOnline(task)) continue;
     const Nanos charged = view->used + view->overrun;
@@ -426,7 +443,7 @@ std::uint64_t ArbiterChecker::digest() const {
   hash = fold(hash, bits(longestSettle_.value));
   for (const auto& [id, task] : tasks_) {
     const bool flags[] = {task.wants,       task.open, task.notify,  task.contended, task.settling,
-                          task.quarantined, task.late, task.overran, task.charging};
+                          task.quarantined, task.late, task.overran, task.charging,  task.away};
     hash = fold(hash, id);
     for (bool flag : flags) hash = fold(hash, flag ? 3 : 5);
     hash = fold(hash, task.settling ? bits((last_ - task.holdAt).value) : 0);

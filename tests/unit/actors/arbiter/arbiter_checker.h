@@ -1,6 +1,6 @@
 #pragma once
 // Judges an arbiter from outside: it is told every event and sees every order, keeps its own book
-// of gates, wants and charged time, and says which invariant (A1 to A12) an answer breaks. It
+// of gates, wants and charged time, and says which invariant (A1 to A12, M1) an answer breaks. It
 // shares no code with the arbiter and never asks it for a reason; of its status it reads only what
 // A9 is about, the accounts. A13 is checked by running the same events twice (replay()).
 
@@ -24,6 +24,8 @@ struct ArbiterEvent {
     Died,
     Retired,
     Expire,
+    Away,
+    Back,
   };
   Kind kind = Kind::Expire;
   TaskId task = TaskId::kNone;
@@ -46,6 +48,7 @@ class ArbiterChecker {
     bool open = false, notify = false, contended = false;
     bool settling = false;  // held, and no terminal event yet
     bool quarantined = false;
+    bool away = false;
     bool late = false;     // overran; the hold's epoch has not settled yet
     bool overran = false;  // ever
     bool charging = false;

@@ -54,7 +54,8 @@ struct Scenario {
   const char* name;
   Policy policy;
   std::vector<ArbiterTask> tasks;
-  Nanos patience{0};  // of holds
+  Nanos patience{0};   // of holds
+  bool lends = false;  // memory of them leaves the card
 };
 
 std::vector<Scenario> scenarios() {
@@ -78,7 +79,10 @@ std::vector<Scenario> scenarios() {
           {"OwnerAndBorrowers",
            Policy::BurstShare,
            {spec(1, kOffline, 500), spec(2, kOffline, 0), spec(3, kOffline, 0)}},
-          {"WholeCard", Policy::FixedShare, whole}};
+          {"WholeCard", Policy::FixedShare, whole},
+          {"LentHybridBestEffort", Policy::BestEffort, hybrid, Nanos(0), true},
+          {"LentHybridFixedShare", Policy::FixedShare, hybrid, Nanos(0), true},
+          {"LentHybridBurstShare", Policy::BurstShare, hybrid, Nanos(0), true}};
 }
 
 class Explore : public testing::TestWithParam<Scenario> {
@@ -135,6 +139,10 @@ class Explore : public testing::TestWithParam<Scenario> {
       }
       for (Kind kind : {Kind::Busy, Kind::Quiet, Kind::Died, Kind::Retired, Kind::Leave}) {
         all.push_back(eventNow(kind, task.id, now));
+      }
+      if (GetParam().lends) {
+        all.push_back(eventNow(Kind::Away, task.id, now));
+        all.push_back(eventNow(Kind::Back, task.id, now));
       }
       for (std::uint32_t age : {0u, 1u}) {  // the last hold of the task, and an older epoch
         if (seen->holdEpoch <= age) continue;
@@ -262,6 +270,8 @@ class Explore : public testing::TestWithParam<Scenario> {
     } else if (lot < 63) {
       event = eventNow(Kind::SetPolicy, TaskId::kNone, now);
       event.policy = static_cast<Policy>(draw(3));
+    } else if (lot < 67 && GetParam().lends) {
+      event.kind = draw(2) == 0 ? Kind::Away : Kind::Back;
     } else {
       event.task = TaskId::kNone;
       const Nanos due = node.arbiter.nextDeadline();

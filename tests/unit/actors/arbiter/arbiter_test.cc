@@ -43,6 +43,12 @@ class ArbiterCase : public testing::Test {
   std::string retired(TaskId id) {
     return take([&] { arbiter.retired(id, now, out); });
   }
+  std::string away(TaskId id) {
+    return take([&] { arbiter.setAway(id, true, now, out); });
+  }
+  std::string back(TaskId id) {
+    return take([&] { arbiter.setAway(id, false, now, out); });
+  }
   std::string policy(Policy next) {
     return take([&] { arbiter.setPolicy(next, now, out); });
   }
@@ -674,6 +680,115 @@ TEST_F(ArbiterCase, A12_AWholeCardThatWorksAgainBeforeOnlineIsIdleGetsNoOrderTha
   EXPECT_EQ(busy(kA), "");
   EXPECT_EQ(after(millis(200)), "");
   EXPECT_EQ(quiet(kA) + after(millis(1)), "open 1 notify");
+}
+
+TEST_F(ArbiterCase, M1_WhoIsAwayIsHeldAndGrantedOnlyWhenItIsBack) {
+  join(kA, TaskClass::Offline);
+  EXPECT_EQ(busy(kA), "open 1");
+  now += millis(1);
+  EXPECT_EQ(away(kA), "hold 1");
+  EXPECT_EQ(settle(kA), "");
+  EXPECT_TRUE(view(kA).away);
+  EXPECT_EQ(after(seconds(5)), "");
+  EXPECT_EQ(busy(kA), "");
+  EXPECT_EQ(away(kA), "") << "said again";
+  EXPECT_EQ(back(kA), "open 1");
+  EXPECT_EQ(back(kA), "") << "said again";
+}
+
+TEST_F(ArbiterCase, M1_WhoBeginsToWantTheCardWhileItIsAwayWaitsUntilItIsBack) {
+  join(kA, TaskClass::Offline);
+  away(kA);
+  EXPECT_EQ(busy(kA), "");
+  EXPECT_TRUE(noted(ArbiterNote::Kind::Ready, kA));
+  EXPECT_EQ(back(kA), "open 1");
+  EXPECT_TRUE(noted(ArbiterNote::Kind::Running, kA));
+}
+
+TEST_F(ArbiterCase, M1_WhoWantsNothingAnyMoreGetsNothingWhenItIsBack) {
+  join(kA, TaskClass::Offline);
+  away(kA);
+  busy(kA);
+  EXPECT_EQ(quiet(kA), "");
+  EXPECT_EQ(back(kA), "");
+  EXPECT_EQ(busy(kA), "open 1");
+}
+
+TEST_F(ArbiterCase, M1_ATaskLeavesTheQueueAndTheOthersGoOn) {
+  for (const TaskId id : {kA, kB, kC}) join(id, TaskClass::Offline);
+  busy(kA);
+  busy(kB);
+  busy(kC);
+  away(kB);
+  const std::string turns = after(millis(31));
+  EXPECT_EQ(turns, "hold 1");
+  EXPECT_EQ(settle(kA), "open 3 contended");
+  EXPECT_EQ(back(kB), "");
+  after(millis(31));
+  EXPECT_EQ(settle(kC), "open 2 contended");
+}
+
+TEST_F(ArbiterCase, M1_AParkedHolderThatGoesAwayIsShut) {
+  join(kA, TaskClass::Offline);
+  busy(kA);
+  quiet(kA);
+  after(millis(1));
+  EXPECT_EQ(away(kA), "hold 1");
+  EXPECT_EQ(settle(kA), "");
+  EXPECT_EQ(busy(kA), "");
+}
+
+TEST_F(ArbiterCase, M1_AHoldThatSettlesAfterTheTaskWentAwayQueuesNobody) {
+  join(kA, TaskClass::Offline);
+  join(kB, TaskClass::Offline);
+  busy(kA);
+  now += millis(5);
+  EXPECT_EQ(busy(kB), "hold 1");
+  EXPECT_EQ(away(kA), "");
+  EXPECT_EQ(settle(kA), "open 2") << "nobody else is there";
+  EXPECT_EQ(after(seconds(1)), "");
+}
+
+TEST_F(ArbiterCase, M1_WhoIsBackBeforeItsHoldSettledIsQueuedByThat) {
+  join(kA, TaskClass::Offline);
+  busy(kA);
+  now += millis(1);
+  EXPECT_EQ(away(kA), "hold 1");
+  EXPECT_EQ(back(kA), "");
+  EXPECT_EQ(settle(kA), "open 1");
+}
+
+TEST_F(ArbiterCase, A8_WhoWasAwayIsOwedNoTurnsOfThatTime) {
+  join(kA, TaskClass::Offline);
+  join(kB, TaskClass::Offline);
+  busy(kA);
+  busy(kB);
+  away(kB);
+  after(seconds(60));
+  EXPECT_EQ(back(kB), "hold 1");
+  EXPECT_EQ(settle(kA), "open 2 contended");
+  EXPECT_EQ(after(millis(40)), "hold 2") << "one turn, and not those of a minute";
+}
+
+TEST_F(ArbiterCase, A11_AQuarantineThatEndsGrantsNobodyWhoIsAway) {
+  join(kA, TaskClass::Offline);
+  join(kB, TaskClass::Offline);
+  busy(kA);
+  now += millis(5);
+  busy(kB);
+  after(seconds(2));
+  ASSERT_TRUE(view(kA).quarantined);
+  away(kA);
+  quiet(kB);
+  after(millis(1));
+  EXPECT_EQ(retired(kA), "");
+  EXPECT_FALSE(view(kA).gateOpen);
+}
+
+TEST_F(ArbiterCase, M1_OnlineAndWholeCardsAreNeverAway) {
+  join(kOn, TaskClass::Online);
+  EXPECT_EQ(away(kOn), "");
+  EXPECT_FALSE(view(kOn).away);
 }
 
 TEST_F(ArbiterCase, WordsAboutUnknownTasksChangeNothing) {
