@@ -102,6 +102,11 @@ struct Envelope {
     memoryRefused @41 :MemoryRefused;   # gate port -> card, for its trace
 
     reportRead @42 :ReportRead;         # composition -> node (control lane): a card's newest report
+
+    # --- memory that leaves a card (docs/internals/paging.md), where it may be overcommitted ---
+    pagingOrder @43 :PagingOrder;       # card -> gate port (control lane)
+    paged @44 :Paged;                   # gate port -> card (control lane): how a task stands
+    roomNeeded @45 :RoomNeeded;         # card -> node (control lane): end this task
   }
 }
 
@@ -115,6 +120,7 @@ struct Joined {
   quotaBytes @4 :UInt64;
   actor @5 :UInt32;                     # ActorId of its task actor, which is told of moves
   name @6 :Text;                        # for the trace
+  pageableBytes @7 :UInt64;             # of the quota, what may leave the card
 }
 struct Left {
   task @0 :UInt64;
@@ -174,6 +180,40 @@ struct ReportRead {
 struct Moved { task @0 :UInt64; state @1 :T.TaskState; quarantined @2 :Bool; }
 
 struct MemoryRefused { task @0 :UInt64; atNs @1 :UInt64; }
+
+struct PagingOrder {
+  task @0 :UInt64;
+  what @1 :What;
+  epoch @2 :UInt32;                     # word: what its processes are told, see services/wire
+  phase @3 :UInt32;
+  permille @4 :UInt32;
+  limitBytes @5 :UInt64;                # limit: so much pageable memory it may have, in or out
+  order @6 :UInt64;                     # of a limit: its number, which is told back
+  # watch: from now on its card hears `paged` of it, now and at each change.
+  enum What { watch @0; word @1; limit @2; }
+}
+struct Paged {                          # all of it each time; bounded by the port to the quota
+  task @0 :UInt64;
+  firmBytes @1 :UInt64;                 # what never leaves
+  heldBytes @2 :UInt64;                 # pageable, in and out ...
+  outBytes @3 :UInt64;                  # ... of these off the card ...
+  moreBytes @4 :UInt64;                 # ... and for so much above the limit it waits
+  limitOrder @5 :UInt64;                # this limit stood in the page when the bytes were read
+  processes @6 :List(PagedProcess);     # those that can run
+}
+struct PagedProcess {
+  process @0 :UInt32;                   # a number that no other of its task ever has
+  epoch @1 :UInt32;                     # of the word that it answered last, and
+  answer @2 :UInt32;                    # paging::Answer of services/wire
+  outBytes @3 :UInt64;
+  needBytes @4 :UInt64;                 # what the card refused it though its quota has room
+  needSinceNs @5 :UInt64;               # first; bounded to now
+}
+struct RoomNeeded {                     # `task` gave none for what `needs` was refused
+  task @0 :UInt64;
+  needs @1 :UInt64;
+  bytes @2 :UInt64;
+}
 
 struct TraceAsked {
   client @0 :UInt32;                    # ActorId of who asked the node, under `corr`
@@ -265,6 +305,8 @@ struct TaskKnown {
   ownerStart @7 :UInt64;
   actor @8 :UInt32;                     # ActorId of its task actor: processAttached, Gone, used
   stored @9 :R.TaskRow;                 # to attach only: as committed, for the run dir (D5)
+  pageableBytes @10 :UInt64;            # of the quota, what may leave the card; 0: nothing
+  overcommitted @11 :Bool;              # on its card others may have memory that can leave
 }
 struct TaskClosed {
   task @0 :UInt64;

@@ -44,6 +44,12 @@ Result<RosterPlatform::Peer> AttachServer::identify(std::uint64_t id) {
     return fail(ErrorCode::Denied,
                 "the manager can't see this process; it must run in the host's pid namespace");
   }
+  const bool knows = (hello.said.knows & QGPU_KNOWS_PAGING) != 0 || hello.said.reattach != 0;
+  if (!knows && tasks_.at(hello.task)->pages.pageable() > Bytes(0)) {
+    return fail(ErrorCode::Denied,
+                "the libqgpu.so of this process is older than memory that leaves the card: use a "
+                "newer one, or bind the task without pageable memory");
+  }
   const Peer peer{static_cast<std::uint32_t>(credentials.pid), hello.said.start_time};
   hello.pidfd.reset();
   if (peer.start != 0) {

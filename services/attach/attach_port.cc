@@ -85,6 +85,8 @@ void AttachPort::handle(schema::Envelope::Reader message, Turn& turn) {
   switch (message.which()) {
     case schema::Envelope::GATE_ORDER:
       return port_.order(message.getGateOrder(), turn.sender());
+    case schema::Envelope::PAGING_ORDER:
+      return port_.pagingOrder(message.getPagingOrder(), turn.sender());
     case schema::Envelope::TASK_KNOWN:
       return server_.known(message.getTaskKnown());
     case schema::Envelope::TASK_CLOSED:

@@ -31,7 +31,7 @@ bool usableSignal(std::uint32_t signal) {
 }  // namespace
 
 GatePort::GatePort(GatePlatform& around, Outlet& outlet, TaskTable& tasks, GatePortOptions options)
-    : around_(around), outlet_(outlet), tasks_(tasks), options_(options) {}
+    : around_(around), outlet_(outlet), tasks_(tasks), options_(options), paging_(outlet, tasks) {}
 
 GatePort::~GatePort() {
   around_.cancel(heartbeat_);
@@ -57,6 +57,7 @@ void GatePort::order(schema::GateOrder::Reader order, ActorId from) {
   gate.notify = gate.open && order.getNotify();
   gate.contended = order.getContended();
   gate.ordered = order.getOrder() != schema::GateOrder::Order::CLOSE;
+  if (!gate.ordered) task.paging.card = ActorId::kNobody;
   gate.settling = order.getOrder() == schema::GateOrder::Order::HOLD;
   gate.settleDelay = options_.settleFirst;
   gate.parked = false;
@@ -289,6 +290,7 @@ void GatePort::look(GuestTask& task, bool rang) {
   gate.retired = sample.retired;
   gate.sampledAt = now;
   if (now - gate.useToldAt >= options_.useEvery) tellUseIfChanged(task, now);
+  paging_.look(task);
   schedule(task, nextLook(task, sample, now), now);
 }
 
@@ -510,6 +512,7 @@ void GatePort::beat() {
     task->pages.heartbeat(now);
     task->pages.judgeQuota();
     tellRefused(*task, task->pages.use().refused, now);
+    paging_.look(*task);
     judgeStopped(*task, now);
     judgeUnattached(*task, now);
     if (!task->processes.empty()) tellUseIfChanged(*task, now);

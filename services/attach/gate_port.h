@@ -19,6 +19,7 @@
 #include "runtime/units.h"
 #include "services/attach/pages/guest_task.h"
 #include "services/attach/pages/platform.h"
+#include "services/attach/paging_news.h"
 
 namespace qgpu {
 
@@ -70,6 +71,8 @@ class GatePort {
   // --- from card actors; an order for an unknown task changes nothing, and none opens the gate of
   // a closed one ---
   void order(schema::GateOrder::Reader order, ActorId from);
+
+  void pagingOrder(schema::PagingOrder::Reader order, ActorId from) { paging_.order(order, from); }
 
   // --- from the attach server ---
   void added(GuestTask& task);    // pages exist; its doorbell counts from now on
@@ -135,6 +138,7 @@ class GatePort {
   TaskTable& tasks_;
   const GatePortOptions options_;
   GatePlatform::TimerKey heartbeat_ = 0;
+  PagingNews paging_;
   std::function<void()> heard_;
   GatePortCounters counters_;
   std::atomic<std::uint64_t> unattached_{0};

@@ -1,5 +1,6 @@
 #include "services/attach/loop_platform.h"
 
+#include <climits>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,6 +16,11 @@ Nanos LoopPlatform::stored(std::uint64_t, const qgpu_gate_page&) {
 
 void LoopPlatform::wake(std::uint64_t, qgpu_gate_page& page, int waiters) {
   ::syscall(SYS_futex, &page.gate, FUTEX_WAKE, waiters, nullptr, nullptr, 0);
+}
+
+void LoopPlatform::wakePaging(qgpu_gate_page& page) {
+  auto* epoch = reinterpret_cast<std::uint32_t*>(&page.paging) + 1;  // little-endian, both sides
+  ::syscall(SYS_futex, epoch, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 GatePlatform::TimerKey LoopPlatform::at(Nanos when, std::function<void()> work) {

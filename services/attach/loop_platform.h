@@ -19,6 +19,7 @@ class LoopPlatform final : public GatePlatform {
   Nanos now() override { return loop_.now(); }
   Nanos stored(std::uint64_t task, const qgpu_gate_page& page) override;
   void wake(std::uint64_t task, qgpu_gate_page& page, int waiters) override;
+  void wakePaging(qgpu_gate_page& page) override;
   TimerKey at(Nanos when, std::function<void()> work) override;
   void cancel(TimerKey key) override { loop_.cancel(key); }
   void watchBell(GuestTask& task, std::function<void()> rang) override;

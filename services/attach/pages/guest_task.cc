@@ -1,5 +1,6 @@
 #include "services/attach/pages/guest_task.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "services/attach/pages/timeslices.h"
@@ -56,6 +57,8 @@ Result<std::unique_ptr<GuestTask>> makeGuestTask(
   spec.quota = Bytes(static_cast<std::int64_t>(known.getQuotaBytes()));
   spec.window = suspend == schema::Suspend::GATE && single ? options.window : Nanos(0);
   spec.orphanGrace = options.orphanGrace;
+  spec.pageable = std::min(Bytes(static_cast<std::int64_t>(known.getPageableBytes())), spec.quota);
+  if (known.getOvercommitted()) spec.needWait = options.needWait;
   const bool slices = options.timeslices && first.backend == "nvidia" && single;
   if (slices) spec.timesliceUs = timesliceUsOf(spec.taskClass);
   Result<TaskPages> pages = TaskPages::create(spec, around);

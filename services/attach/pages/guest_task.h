@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/actor.h"
@@ -39,9 +41,10 @@ struct GuestProcess {
   std::uint32_t slot = 0;          // of the task's report page
   std::uint32_t freezeSignal = 0;  // 0: this guest can't freeze
   ThreadIds threads;
-  Fd pidfd;               // says when it is dead
-  Fd connection;          // empty once the guest closed it
-  bool channels = false;  // it has told of one, on this connection
+  Fd pidfd;                  // says when it is dead
+  Fd connection;             // empty once the guest closed it
+  bool channels = false;     // it has told of one, on this connection
+  std::uint32_t number = 0;  // by which cards that watch its task know it; 0: not told of yet
   NoteMeter notes;
   FdWatch death;  // watches end before their descriptors close
   FdWatch talk;
@@ -109,6 +112,21 @@ struct GateState {
   Nanos refusedToldAt{0};
 };
 
+// What the card that watches a task's memory was told of it last (paging_news.h, which alone writes
+// it).
+struct PagingState {
+  struct Told {
+    PagingSums sums;
+    std::uint64_t limitOrder = 0;
+    std::vector<std::pair<std::uint32_t, SlotPaging>> processes;  // by their numbers
+    bool operator==(const Told&) const = default;
+  };
+  ActorId card = ActorId::kNobody;  // who watches
+  std::uint64_t limitOrder = 0;     // of the limit that stands in the page
+  std::uint32_t numbered = 0;       // processes that had a number
+  std::optional<Told> told;
+};
+
 // A task from taskKnown until it was closed and its processes are dead.
 struct GuestTask {
   explicit GuestTask(TaskPages made) : pages(std::move(made)) {}
@@ -126,6 +144,7 @@ struct GuestTask {
   std::vector<ActorId> cardActors;   // of these, in the same order
   TaskPages pages;
   GateState gate;
+  PagingState paging;
   std::map<std::uint32_t, std::unique_ptr<GuestProcess>> processes;  // by slot
 
   Fd owner;  // pidfd of the process whose death ends the task
@@ -139,6 +158,7 @@ using TaskTable = std::map<std::uint64_t, std::unique_ptr<GuestTask>>;
 struct GuestTaskOptions {
   Nanos orphanGrace = seconds(5);  // of the heartbeat: an older one means that the manager is lost
   Nanos window = millis(2);        // of work in flight, on cards that suspend by gate
+  Nanos needWait = seconds(2);     // as Residency answers within (docs/internals/paging.md)
   bool timeslices = true;          // on NVIDIA cards (services/attach/pages/timeslices.h)
 };
 

@@ -23,6 +23,9 @@ class PagePlatform {
   virtual Nanos stored(std::uint64_t task, const qgpu_gate_page& page) = 0;
   // Up to `waiters` threads that wait on the gate word go on (FUTEX_WAKE).
   virtual void wake(std::uint64_t task, qgpu_gate_page& page, int waiters) = 0;
+  // All threads that wait on the epoch of `paging` go on. A platform without memory that leaves a
+  // card has nobody who waits.
+  virtual void wakePaging(qgpu_gate_page&) {}
 
  protected:
   ~PagePlatform() = default;

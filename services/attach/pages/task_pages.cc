@@ -102,6 +102,7 @@ Result<TaskPages> TaskPages::create(const TaskPagesSpec& spec, PagePlatform& aro
   pages.reportMap_ = std::move(report->map);
   pages.task_ = spec.task;
   pages.quota_ = spec.quota;
+  pages.pageable_ = spec.pageable;
 
   auto* page = pages.gateMap_.as<qgpu_gate_page>();
   page->magic = QGPU_GATE_MAGIC;
@@ -114,6 +115,8 @@ Result<TaskPages> TaskPages::create(const TaskPagesSpec& spec, PagePlatform& aro
   page->orphan_grace_ns = static_cast<std::uint64_t>(spec.orphanGrace.value);
   page->timeslice_us = spec.timesliceUs;
   page->loans_kept = QGPU_LOANS;
+  page->pageable_bytes = static_cast<std::uint64_t>(spec.pageable.value);
+  page->need_wait_ns = static_cast<std::uint64_t>(spec.needWait.value);
   pages.heartbeat(around.now());
   auto* header = pages.reportMap_.as<qgpu_report_page>();
   header->magic = QGPU_REPORT_MAGIC;
@@ -261,6 +264,18 @@ void TaskPages::setWindow(Nanos window) {
   store(gateMap_.as<qgpu_gate_page>()->window_ns, static_cast<std::uint64_t>(window.value));
 }
 
+void TaskPages::storePaging(std::uint64_t word) {
+  auto* page = gateMap_.as<qgpu_gate_page>();
+  store(page->paging, word);
+  around_->wakePaging(*page);
+}
+
+void TaskPages::storePageableLimit(Bytes limit) {
+  auto* page = gateMap_.as<qgpu_gate_page>();
+  store(page->pageable_limit, static_cast<std::uint64_t>(limit.value));
+  around_->wakePaging(*page);
+}
+
 void TaskPages::close(Nanos now) {
   if (closed_) return;
   closed_ = true;
@@ -366,7 +381,7 @@ std::uint64_t TaskPages::bytes() const {
 }
 
 void TaskPages::judgeQuota() {
-  const bool over = bytes() > static_cast<std::uint64_t>(quota_.value);
+  const bool over = bytes() > static_cast<std::uint64_t>((quota_ - pageable_).value);
   if (over && overQuota_) {
     QGPU_MARK(BytesAboveQuota);
     faults_ |= kFaultBytes;
@@ -398,6 +413,39 @@ UseSample TaskPages::use() {
   if (load(header->magic) != QGPU_REPORT_MAGIC || load(header->task) != task_) {
     faults_ |= kFaultHeader;
   }
+  return out;
+}
+
+SlotPaging TaskPages::slotPaging(std::uint32_t i) {
+  qgpu_slot& s = slot(i);
+  SlotPaging out;
+  const std::uint64_t answer = load(s.paging_answer);
+  out.epoch = static_cast<std::uint32_t>(answer >> 32);
+  out.answer = static_cast<std::uint32_t>(answer);
+  out.out = std::min(load(s.pageable_out), static_cast<std::uint64_t>(pageable_.value));
+  const auto firm = static_cast<std::uint64_t>((quota_ - pageable_).value);
+  const auto now = static_cast<std::uint64_t>(around_->now().value);
+  out.need = std::min(load(s.need_bytes), firm - std::min(firm, bytes()));
+  if (out.need != 0) out.needSince = std::min(load(s.need_since_ns), now);
+  return out;
+}
+
+PagingSums TaskPages::pagingSums() {
+  PagingSums out;
+  const auto most = static_cast<std::uint64_t>(pageable_.value);
+  const auto add = [most](std::uint64_t& sum, std::uint64_t& word) {
+    sum = std::min(sum + std::min(load(word), most), most);
+  };
+  for (std::uint64_t rest = used_; rest != 0; rest &= rest - 1) {
+    qgpu_slot& s = slot(static_cast<std::uint32_t>(std::countr_zero(rest)));
+    add(out.held, s.pageable_held);
+    add(out.out, s.pageable_out);
+    if (slotDead(static_cast<std::uint32_t>(std::countr_zero(rest)))) continue;
+    add(out.more, s.pageable_more);
+  }
+  out.out = std::min(out.out, out.held);
+  out.more = std::min(out.more, most - out.held);
+  out.firm = std::min(bytes(), static_cast<std::uint64_t>((quota_ - pageable_).value));
   return out;
 }
 

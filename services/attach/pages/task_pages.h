@@ -54,6 +54,8 @@ struct TaskPagesSpec {
   Nanos window{0};  // 0: no limit of work in flight
   Nanos orphanGrace{0};
   std::uint64_t timesliceUs = 0;  // 0: what the driver gives
+  Bytes pageable{0};              // of the quota, what may leave the card
+  Nanos needWait{0};              // an allocation that the card refused is tried again for so long
 };
 
 // The state of all live processes of a task, read once and bounded.
@@ -81,6 +83,26 @@ struct UseSample {
   std::uint64_t gpuNs = 0;
   std::uint64_t refused = 0;  // allocations, since they would pass the quota
   bool operator==(const UseSample&) const = default;
+};
+
+// What the task has of its card and off it, each within its part of the quota. What is pageable is
+// not in UseSample::memBytes.
+struct PagingSums {
+  std::uint64_t firm = 0;  // what never leaves
+  std::uint64_t held = 0;  // pageable, on the card and off it ...
+  std::uint64_t out = 0;   // ... of these, off it ...
+  std::uint64_t more = 0;  // ... and for so much above the limit its threads wait
+  bool operator==(const PagingSums&) const = default;
+};
+// What one process says of it: its last answer (services/wire/paging.h), and what the card refused
+// it though its quota has room, since when.
+struct SlotPaging {
+  std::uint32_t epoch = 0;
+  std::uint32_t answer = 0;
+  std::uint64_t out = 0;
+  std::uint64_t need = 0;
+  std::uint64_t needSince = 0;  // at most now
+  bool operator==(const SlotPaging&) const = default;
 };
 
 // What was nonsense in a report page; bits of TaskPages::faults().
@@ -140,6 +162,11 @@ class TaskPages final : public RosterPages {
   // Says that the manager lives; `now` is loop time. Guests compare it with the orphan grace.
   void heartbeat(Nanos now);
   void setWindow(Nanos window);  // of work in flight; 0: no limit
+  // --- memory that leaves the card: stored, and then all who wait for it wake ---
+  void storePaging(std::uint64_t word);  // of paging::pack()
+  void storePageableLimit(Bytes limit);
+  Bytes pageable() const { return pageable_; }
+
   // Launches fail from now on; waiters wake, see it and wake the next.
   void close(Nanos now);
   bool closed() const { return closed_; }
@@ -158,6 +185,10 @@ class TaskPages final : public RosterPages {
   // Launches of this slot that are not known to be finished; at most QGPU_MAX_INFLIGHT.
   std::uint32_t inFlight(std::uint32_t slot) { return readInFlight(slot); }
   std::uint32_t driverThreads(std::uint32_t slot);  // bounded; 0: none identified
+  // What each process says is read before the sums: these are stored before the answer that they
+  // belong to.
+  SlotPaging slotPaging(std::uint32_t slot);
+  PagingSums pagingSums();
   std::uint32_t driverThread(std::uint32_t slot, std::uint32_t index) const;
   // Bits of PageFault, of all that was seen since create().
   std::uint32_t faults() const { return faults_; }
@@ -191,6 +222,7 @@ class TaskPages final : public RosterPages {
   PagePlatform* around_;
   std::uint64_t task_ = 0;
   Bytes quota_{0};
+  Bytes pageable_{0};
   Fd gateRead_;
   Fd report_;
   Fd doorbell_;

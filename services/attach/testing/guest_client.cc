@@ -158,6 +158,10 @@ std::uint32_t GuestClient::gateWord() const {
   return shared(word).load(std::memory_order_seq_cst);
 }
 
+void GuestClient::awaitPaging(std::uint32_t epoch, int timeoutMs) const {
+  futexWait(reinterpret_cast<const std::uint32_t*>(&gatePage().paging) + 1, epoch, timeoutMs);
+}
+
 bool GuestClient::admit(int timeoutMs) {
   for (;;) {
     shared(slot().admitted).fetch_add(1, std::memory_order_seq_cst);

@@ -43,6 +43,8 @@ class GuestClient {
   void retire();
   void ring();
 
+  // Waits while the epoch of `paging` is this one, at most `timeoutMs` (-1: for ever).
+  void awaitPaging(std::uint32_t epoch, int timeoutMs) const;
   std::uint32_t gateWord() const;
   const qgpu_gate_page& gatePage() const { return *gate_.as<const qgpu_gate_page>(); }
   qgpu_report_page& reportPage() { return *report_.as<qgpu_report_page>(); }

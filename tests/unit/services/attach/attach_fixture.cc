@@ -1,6 +1,7 @@
 #include "tests/unit/services/attach/attach_fixture.h"
 
 #include <cstring>
+#include <optional>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -26,12 +27,37 @@ Nanos nanos(std::uint64_t ns) {
   return Nanos(static_cast<std::int64_t>(ns));
 }
 
+PagedHeard readPaged(schema::Paged::Reader paged) {
+  PagedHeard heard{paged.getFirmBytes(), paged.getHeldBytes(),  paged.getOutBytes(),
+                   paged.getMoreBytes(), paged.getLimitOrder(), {}};
+  for (const auto each : paged.getProcesses()) {
+    heard.processes.push_back({each.getProcess(), each.getEpoch(), each.getAnswer(),
+                               each.getOutBytes(), each.getNeedBytes(), each.getNeedSinceNs()});
+  }
+  return heard;
+}
+
+std::optional<Heard> heardOfMemory(schema::Envelope::Reader message, Nanos now) {
+  Heard heard{.which = message.which(), .paged = {}, .text = {}, .heardAt = now};
+  if (message.isPaged()) {
+    heard.task = message.getPaged().getTask();
+    heard.paged = readPaged(message.getPaged());
+  } else if (message.isMemoryRefused()) {
+    heard.task = message.getMemoryRefused().getTask();
+    heard.at = nanos(message.getMemoryRefused().getAtNs());
+  } else {
+    return std::nullopt;
+  }
+  return heard;
+}
+
 }  // namespace
 
 // --- Recorder ---
 
 void Recorder::handle(schema::Envelope::Reader message, Turn& turn) {
-  Heard heardNow{.which = message.which(), .text = {}, .heardAt = turn.now()};
+  if (const auto memory = heardOfMemory(message, turn.now())) return heard.push_back(*memory);
+  Heard heardNow{.which = message.which(), .paged = {}, .text = {}, .heardAt = turn.now()};
   const auto stamp = [&](auto reader, std::uint64_t at) {
     heardNow.task = reader.getTask();
     heardNow.at = nanos(at);
@@ -53,9 +79,6 @@ void Recorder::handle(schema::Envelope::Reader message, Turn& turn) {
       break;
     case Which::RETIRED_LATE:
       stamp(message.getRetiredLate(), message.getRetiredLate().getAtNs());
-      break;
-    case Which::MEMORY_REFUSED:
-      stamp(message.getMemoryRefused(), message.getMemoryRefused().getAtNs());
       break;
     case Which::GATE_DONE:
       stamp(message.getGateDone(), message.getGateDone().getStoredNs());
@@ -194,6 +217,8 @@ void AttachTest::tellTask(std::uint64_t id, schema::TaskClass taskClass, Bytes q
     known.setToken(tokenOf(id));
     known.setClass(taskClass);
     known.setQuotaBytes(static_cast<std::uint64_t>(quota.value));
+    known.setPageableBytes(static_cast<std::uint64_t>(pageableOfTasks.value));
+    known.setOvercommitted(pageableOfTasks > Bytes(0));
     auto cards = known.initCards(cardsOfTasks);
     for (unsigned i = 0; i < cards.size(); ++i) cards.set(i, 0);
     known.setOwnerPid(ownerPid);
@@ -216,6 +241,33 @@ void AttachTest::close(std::uint64_t id, bool kill) {
     auto closed = message.initTaskClosed();
     closed.setTask(id);
     closed.setKill(kill);
+  });
+}
+
+void AttachTest::watch(std::uint64_t id) {
+  machine_->asCard.sendUrgent(machine_->room, [&](schema::Envelope::Builder message) {
+    message.initPagingOrder().setTask(id);
+  });
+}
+
+void AttachTest::tellWord(std::uint64_t id, paging::Word word) {
+  machine_->asCard.sendUrgent(machine_->room, [&](schema::Envelope::Builder message) {
+    auto order = message.initPagingOrder();
+    order.setTask(id);
+    order.setWhat(schema::PagingOrder::What::WORD);
+    order.setEpoch(word.epoch);
+    order.setPhase(static_cast<std::uint32_t>(word.phase));
+    order.setPermille(word.permille);
+  });
+}
+
+void AttachTest::tellLimit(std::uint64_t id, Bytes limit, std::uint64_t number) {
+  machine_->asCard.sendUrgent(machine_->room, [&](schema::Envelope::Builder message) {
+    auto order = message.initPagingOrder();
+    order.setTask(id);
+    order.setWhat(schema::PagingOrder::What::LIMIT);
+    order.setLimitBytes(static_cast<std::uint64_t>(limit.value));
+    order.setOrder(number);
   });
 }
 

@@ -17,10 +17,21 @@
 #include "runtime/fd.h"
 #include "services/attach/attach_port.h"
 #include "services/attach/testing/guest_client.h"
+#include "services/wire/paging.h"
 #include "tests/testing/forked_process.h"
 #include "tests/testing/temp_folder.h"
 
 namespace qgpu {
+
+// Of a task's memory, as its card hears of it.
+struct PagedHeard {
+  struct Process {
+    std::uint32_t process = 0, epoch = 0, answer = 0;
+    std::uint64_t out = 0, need = 0, needSince = 0;
+  };
+  std::uint64_t firm = 0, held = 0, out = 0, more = 0, limitOrder = 0;
+  std::vector<Process> processes;
+};
 
 // One message as a recorder kept it.
 struct Heard {
@@ -35,6 +46,7 @@ struct Heard {
   std::uint64_t memBytes = 0;
   std::uint64_t launches = 0;
   std::uint32_t incarnation = 0;
+  PagedHeard paged;
   std::string text;
   Nanos heardAt{0};
 };
@@ -68,6 +80,7 @@ class AttachTest : public ::testing::Test {
   bool doorApart = false;       // on a loop of its own, at the next start
   // What a task is bound to from now on: the one card, said so many times.
   unsigned cardsOfTasks = 1;
+  Bytes pageableOfTasks{0};
   // The next orders are those of another card, whose epochs are its own.
   void otherCard() { epoch_ = 0; }
   static std::string tokenOf(std::uint64_t id);
@@ -78,6 +91,11 @@ class AttachTest : public ::testing::Test {
     return order(id, schema::GateOrder::Order::OPEN, notify, contended);
   }
   std::uint32_t hold(std::uint64_t id) { return order(id, schema::GateOrder::Order::HOLD); }
+
+  // The card's orders about memory.
+  void watch(std::uint64_t id);
+  void tellWord(std::uint64_t id, paging::Word word);
+  void tellLimit(std::uint64_t id, Bytes limit, std::uint64_t number);
 
   // What is in flight may run on for `patience` first; hasten() ends that of the last order.
   std::uint32_t holdPatiently(std::uint64_t id, Nanos patience) {
