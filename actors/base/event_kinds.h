@@ -51,6 +51,11 @@ inline constexpr EventKindEntry kEventKinds[] = {
     {"task-bound", EventTeller::Both,
      "A task has its cards; on a scheduler: its node holds it, and its group has started.", ""},
     {"task-attached", EventTeller::Node, "The first process of a task attached.", ""},
+    {"task-gave-no-room", EventTeller::Node,
+     "Memory of its card was refused to another task, which may have it, and this one, whose "
+     "memory "
+     "may leave the card, gave none in time: it is ended. The text names both.",
+     "Where it comes again: less overcommit, or work of it in shorter pieces."},
     {"task-exited", EventTeller::Node, "The last process of a task left. The task itself may stay.",
      ""},
     {"task-evicting", EventTeller::Node,

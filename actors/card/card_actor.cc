@@ -73,6 +73,7 @@ void writeTrace(const CardTrace& trace, const CardTrace::Part& part,
 
 // What a person should know of a task on this card.
 std::string noteOf(const Arbiter::TaskView& view, Policy policy) {
+  if (view.away) return "its memory is not all on the card, or is on its way";
   if (view.quarantined) {
     return "ran on after a hold: no turn until it retires work, or waits for long";
   }
@@ -116,8 +117,21 @@ void CardActor::onJoined(schema::Joined::Reader joined, Turn& turn) {
   if (QGPU_PLANTED(ShareRoundedUp)) task.share = (task.share + Permille(99)) / 100 * 100;
   task.exclusive = joined.getExclusive();
   arbiter_.join(task, turn.now(), decisions_);
+  if (paging_.on()) {
+    paging_.join(task.id, Bytes(bounded(joined.getPageableBytes())), turn.now());
+    if (paging_.isPageable(task.id)) arbiter_.setAway(task.id, true, turn.now(), decisions_);
+  }
   carryOut(turn, Nanos(0));
   if (known.epoch == 0) introduce(joined.getTask(), turn);
+  if (paging_.on()) watchMemory(joined.getTask(), turn);
+}
+
+void CardActor::watchMemory(std::uint64_t task, Turn& turn) {
+  turn.sendUrgent(peers_.gatePort, [task](schema::Envelope::Builder envelope) {
+    auto order = envelope.initPagingOrder();
+    order.setTask(task);
+    order.setWhat(schema::PagingOrder::What::WATCH);
+  });
 }
 
 // The gate port speaks of a task only after its first order. The arbiter gives none to a task that
@@ -146,6 +160,7 @@ void CardActor::onLeft(schema::Left::Reader left, Turn& turn) {
     gate.setEpoch(epoch);
     gate.setOrder(schema::GateOrder::Order::CLOSE);
   });
+  paging_.leave(TaskId{task}, turn.now());
   arbiter_.leave(TaskId{task}, turn.now(), decisions_);
   carryOut(turn, Nanos(0));
 }
@@ -220,14 +235,22 @@ void CardActor::onMemoryRefused(schema::MemoryRefused::Reader refused, Turn& tur
              clamp(refused.getAtNs(), Nanos(0), turn.now()));
 }
 
+void CardActor::onPaged(schema::Paged::Reader paged, Turn& turn) {
+  if (find(paged.getTask()) == nullptr) return;
+  paging_.told(paged, turn.now());
+  carryOut(turn, Nanos(0));
+}
+
 void CardActor::onTick(schema::Tick::Reader, Turn& turn) {
   timer_ = TimerId::kNone;
   armedFor_ = kNever;
+  paging_.expire(turn.now());
   arbiter_.expire(turn.now(), decisions_);
   carryOut(turn, Nanos(0));
 }
 
 void CardActor::carryOut(Turn& turn, Nanos cause, GateReport report) {
+  if (paging_.on()) carryPaging(turn);
   for (const GateDecision& gate : decisions_.gates) order(gate, turn, cause);
   for (const ArbiterNote& n : decisions_.notes) {
     record(n, turn.now(), cause, report);
@@ -236,6 +259,62 @@ void CardActor::carryOut(Turn& turn, Nanos cause, GateReport report) {
   decisions_.clear();
   tellMoves(turn);
   arm(turn);
+}
+
+// Gates of who is away are shut in this turn too; what online does is told before the next one.
+void CardActor::carryPaging(Turn& turn) {
+  for (const ResidencyOrder& order : paging_.orders()) orderPaging(order, turn);
+  paging_.orders().clear();
+  for (const ArbiterNote& note : decisions_.notes) {
+    if (note.kind == ArbiterNote::Kind::OnlineActive) paging_.online(true, turn.now());
+    if (note.kind == ArbiterNote::Kind::OnlineIdle) paging_.online(false, turn.now());
+  }
+}
+
+void CardActor::orderPaging(const ResidencyOrder& order, Turn& turn) {
+  using Kind = ResidencyOrder::Kind;
+  using What = schema::PagingOrder::What;
+  switch (order.kind) {
+    case Kind::Tell:
+      arbiter_.setAway(order.task, true, turn.now(), decisions_);
+      turn.sendUrgent(peers_.gatePort, [&order](schema::Envelope::Builder envelope) {
+        auto word = envelope.initPagingOrder();
+        word.setTask(raw(order.task));
+        word.setWhat(What::WORD);
+        word.setEpoch(order.word.epoch);
+        word.setPhase(static_cast<std::uint32_t>(order.word.phase));
+        word.setPermille(static_cast<std::uint32_t>(order.word.out.value));
+      });
+      return;
+    case Kind::Back:
+      return arbiter_.setAway(order.task, false, turn.now(), decisions_);
+    case Kind::Limit: {
+      const std::uint64_t number = paging_.numberLimit(order.task);
+      turn.sendUrgent(peers_.gatePort, [&order, number](schema::Envelope::Builder envelope) {
+        auto limit = envelope.initPagingOrder();
+        limit.setTask(raw(order.task));
+        limit.setWhat(What::LIMIT);
+        limit.setLimitBytes(static_cast<std::uint64_t>(order.bytes.value));
+        limit.setOrder(number);
+      });
+      return;
+    }
+    case Kind::End:
+      return askForEnd(order.task, turn);
+    case Kind::Answered:  // who asked tries again by itself, for as long as its gate page says
+      return;
+  }
+}
+
+void CardActor::askForEnd(TaskId task, Turn& turn) {
+  const auto [needs, bytes] = paging_.waiting();
+  turn.sendUrgent(peers_.node,
+                  [&, needs = needs, bytes = bytes](schema::Envelope::Builder envelope) {
+                    auto room = envelope.initRoomNeeded();
+                    room.setTask(raw(task));
+                    room.setNeeds(raw(needs));
+                    room.setBytes(static_cast<std::uint64_t>(bytes.value));
+                  });
 }
 
 void CardActor::order(const GateDecision& gate, Turn& turn, Nanos cause) {
@@ -351,7 +430,7 @@ void CardActor::tellMoves(Turn& turn) {
 
 // One timer, moved only when what it waits for changed.
 void CardActor::arm(Turn& turn) {
-  const Nanos due = std::min(arbiter_.nextDeadline(), resendAt_);
+  const Nanos due = std::min({arbiter_.nextDeadline(), resendAt_, paging_.nextDeadline()});
   if (due == armedFor_) return;
   turn.cancel(timer_);
   timer_ = TimerId::kNone;

@@ -7,6 +7,9 @@
 // about orders that were replaced, change nothing. Moves of tasks are told on the ordinary lane:
 // what is refused there is kept, the newest for each task, and sent again.
 //
+// Where its memory may be overcommitted it also carries out what CardPaging decides: a task whose
+// memory is not on the card is away for the arbiter, from the turn in which it is told to go.
+//
 // What it carries out it also writes down in the card's trace (card_trace.h), which clients are
 // answered from; nothing is decided by it.
 //
@@ -19,6 +22,7 @@
 #include "actors/arbiter/arbiter.h"
 #include "actors/base/codec.h"
 #include "actors/base/latency_record.h"
+#include "actors/card/card_paging.h"
 #include "actors/card/card_trace.h"
 #include "runtime/actor.h"
 
@@ -37,10 +41,15 @@ class CardActor final : public Actor {
   static constexpr Nanos kPreemptMax = seconds(10);  // a longer one is a nonsense stamp
 
   // `index` is the card's position on this node; `now` is loop time. `traceKept`: entries of its
-  // trace.
+  // trace. `overcommitted`: its memory may be.
   CardActor(std::uint32_t index, const ArbiterConfig& config, CardPeers peers, Nanos now,
-            std::size_t traceKept = CardTrace::kKept)
-      : index_(index), peers_(peers), arbiter_(config, now), trace_(traceKept) {}
+            std::size_t traceKept = CardTrace::kKept,
+            std::optional<ResidencyConfig> overcommitted = std::nullopt)
+      : index_(index),
+        peers_(peers),
+        arbiter_(config, now),
+        paging_(overcommitted),
+        trace_(traceKept) {}
 
   void handle(schema::Envelope::Reader message, Turn& turn) override;
 
@@ -48,6 +57,7 @@ class CardActor final : public Actor {
   const Arbiter& arbiter() const { return arbiter_; }
   std::size_t tasks() const { return tasks_.size(); }
   const CardTrace& trace() const { return trace_; }
+  const CardPaging& paging() const { return paging_; }
 
   // --- messages; see schema/envelope.capnp for who sends them ---
   void onJoined(schema::Joined::Reader joined, Turn& turn);
@@ -62,6 +72,7 @@ class CardActor final : public Actor {
   void onReportAsked(schema::ReportAsked::Reader asked, Turn& turn);
   void onTraceAsked(schema::TraceAsked::Reader asked, Turn& turn);
   void onMemoryRefused(schema::MemoryRefused::Reader refused, Turn& turn);
+  void onPaged(schema::Paged::Reader paged, Turn& turn);
   void onTick(schema::Tick::Reader tick, Turn& turn);
   void onUnexpected(schema::Envelope::Which, Turn&) {}
 
@@ -92,6 +103,10 @@ class CardActor final : public Actor {
   // Carries the arbiter's decisions out. `cause`: the submit behind the holds, or 0.
   void carryOut(Turn& turn, Nanos cause, GateReport report = {});
   void order(const GateDecision& gate, Turn& turn, Nanos cause);
+  void carryPaging(Turn& turn);
+  void orderPaging(const ResidencyOrder& order, Turn& turn);
+  void watchMemory(std::uint64_t task, Turn& turn);
+  void askForEnd(TaskId task, Turn& turn);
   void note(const ArbiterNote& note, Nanos now);
   void record(const ArbiterNote& note, Nanos now, Nanos cause, const GateReport& report);
   void tellMoves(Turn& turn);
@@ -101,6 +116,7 @@ class CardActor final : public Actor {
   const std::uint32_t index_;
   const CardPeers peers_;
   Arbiter arbiter_;
+  CardPaging paging_;
   Decisions decisions_;  // of this turn; kept for its memory
   std::map<std::uint64_t, CardTask> tasks_;
   std::vector<std::uint64_t> movesOwed_;  // tasks whose actor was not told of their state yet

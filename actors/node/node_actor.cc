@@ -83,7 +83,8 @@ void NodeActor::onTick(schema::Tick::Reader tick, Turn&) {
 bool NodeActor::hasWork() const {
   if (!startAsked_) return false;
   if (!shell_.storageOk()) return shell_.probeDue();
-  return numbers_.rowDue() || life_.anyToClose() || cards_.anyLeaves() || requests_.anyChange();
+  return numbers_.rowDue() || life_.anyToClose() || life_.anyEndsForRoom() || cards_.anyLeaves() ||
+         requests_.anyChange();
 }
 
 std::optional<NodeChange> NodeActor::nextChange() {
@@ -95,6 +96,8 @@ std::optional<NodeChange> NodeActor::nextChange() {
   } else if (life_.anyToClose()) {
     change.kind = NodeChange::Kind::Close;
     change.task = life_.nextToClose();
+  } else if (life_.anyEndsForRoom()) {
+    change = life_.takeEndForRoom();
   } else if (cards_.anyLeaves()) {
     change.kind = NodeChange::Kind::End;
     change.task = cards_.takeLeaving();
@@ -124,6 +127,7 @@ bool NodeActor::work(Turn& turn) {
 bool NodeActor::begin(NodeChange change, Turn& turn) {
   if (!shell_.announce(turn)) {
     if (change.isOwnEnd()) cards_.leavesAgain(change.task);
+    if (change.forRoom) life_.endsForRoom(change.task, change.text);
     if (!shell_.storageOk()) shell_.armProbe(turn);  // nobody else would look again
     node_.replyFailed(change.asker, fail(ErrorCode::Overloaded,
                                          "the node's mailbox is full: try again in a moment"));
@@ -204,6 +208,7 @@ void NodeActor::storageFailed(const std::string& why, Turn& turn) {
                            "nothing was changed: storage failed (" + shell_.storageText() + ")");
   if (const auto change = std::exchange(inFlight_, std::nullopt)) {
     if (change->isOwnEnd()) cards_.leavesAgain(change->task);
+    if (change->forRoom) life_.endsForRoom(change->task, change->text);
     node_.replyFailed(change->asker, error);
   }
   requests_.refuseChanges(error);

@@ -63,6 +63,7 @@ class NodeActor final : public Actor, private DurableShell::Work {
   void onTaskFact(schema::TaskFact::Reader fact, Turn&) { life_.onTaskFact(fact); }
   void onOwnerGone(schema::Left::Reader gone, Turn& turn) { life_.onOwnerGone(gone, turn); }
   void onEventTold(schema::Event::Reader told, Turn&) { life_.onEventTold(told); }
+  void onRoomNeeded(schema::RoomNeeded::Reader room, Turn&) { life_.onRoomNeeded(room); }
   void onSuspendLost(schema::SuspendLost::Reader lost, Turn&) { cards_.onSuspendLost(lost); }
   void onReportRead(schema::ReportRead::Reader read, Turn&) { cards_.onReportRead(read); }
   // What the label of the node says, where NodeOptions.labelled. Not stored, since the API server

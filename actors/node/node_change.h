@@ -39,6 +39,7 @@ struct NodeChange {
   Policy policy = Policy::BestEffort;
   CardMark mark = CardMark::Ready;
   TaskSpec spec;
+  bool forRoom = false;             // an End of the node's own: it gave a card's memory to nobody
   bool ordered = false;             // by the member actor; the task is the one that `spec` names
   std::vector<std::string> wanted;  // ids of the cards that the scheduler chose
   std::uint64_t term = 0;
@@ -49,7 +50,9 @@ struct NodeChange {
   EventRecord event;              // seq 0: none
   std::uint32_t incarnation = 0;  // as the row of this change has it
 
-  bool isOwnEnd() const { return kind == Kind::End && !asker; }  // of a task on a drained card
+  bool isOwnEnd() const {
+    return kind == Kind::End && !asker && !forRoom;
+  }  // of a task on a drained card
   // The event that goes with it. What is told by whom and when is filled in later.
   void tells(EventKind which, std::uint64_t ofTask, std::string card, std::string what) {
     event = {0, 0, which.name(), ofTask, std::move(card), std::move(what), ""};

@@ -73,7 +73,7 @@ void TaskLife::becomeLive(std::uint64_t task, Binding& binding, Turn& turn) {
   binding.stage = Stage::Live;
   cards_.join(task, binding.spec.name, bindings_.placement(task), bindings_.actorOf(binding));
   bindings_.answerWaiting(task, binding);
-  if (binding.evicting) startEviction(task, binding, turn);
+  if (binding.evicting) startEviction(task, binding, node_.options().evictGrace, turn);
 }
 
 // --- facts ---
@@ -111,6 +111,32 @@ void TaskLife::onEventTold(schema::Event::Reader told) {
     if (kind != text(told.getKind()) || (!lives && kind != kGuardRefused.name())) continue;
     node_.note(kind, told.getTask(), "", text(told.getText()).substr(0, kEventTextMax));
   }
+}
+
+// Both are named, so that who looks for the reason finds it at either.
+void TaskLife::onRoomNeeded(schema::RoomNeeded::Reader room) {
+  const std::uint64_t task = room.getTask();
+  const Binding* binding = bindings_.find(task);
+  if (binding == nullptr) return;
+  const Binding* needs = bindings_.find(room.getNeeds());
+  const std::string whose =
+      needs == nullptr ? std::string("another task")
+                       : "task " + std::to_string(room.getNeeds()) + " (" + needs->spec.name + ")";
+  const std::string why = "it gave no room for " + sizeText(Bytes(bounded(room.getBytes()))) +
+                          " of memory that " + whose + " was refused";
+  node_.note("task-gave-no-room", task, bindings_.cardIds(bindings_.placement(task)), why);
+  endsForRoom(task, why);
+}
+
+NodeChange TaskLife::takeEndForRoom() {
+  NodeChange end;
+  const auto first = forRoom_.begin();
+  end.kind = NodeChange::Kind::End;
+  end.forRoom = true;
+  end.task = first->first;
+  end.text = first->second;
+  forRoom_.erase(first);
+  return end;
 }
 
 // Released only when nobody is attached. The grace covers what is still on its way: a process that
@@ -182,7 +208,7 @@ Result<Need> TaskLife::checkEnd(NodeChange& end) {
     return fail(ErrorCode::NotFound, "no " + name + " here");
   }
   // Its card was uncordoned meanwhile.
-  if (!end.asker && !cards_.isDraining(bindings_.placement(end.task))) return Need::Nothing;
+  if (end.isOwnEnd() && !cards_.isDraining(bindings_.placement(end.task))) return Need::Nothing;
   if (!mayEnd(end, binding->spec)) {
     return fail(ErrorCode::Denied, name + " belongs to uid " +
                                        std::to_string(binding->spec.ownerUid) +
@@ -194,6 +220,7 @@ Result<Need> TaskLife::checkEnd(NodeChange& end) {
     return Need::Commit;
   }
   if (binding->evicting) {
+    if (end.forRoom) node_.tellClosed(node_.peers().attach, end.task, true, binding->endReason);
     node_.replyDone(end.asker, name + " is being evicted already");
     return Need::Nothing;
   }
@@ -227,16 +254,17 @@ void TaskLife::applyEvict(const NodeChange& end, Turn& turn) {
     closeLater(end.task, *binding, end.text);
     return node_.replyDone(end.asker, name + " ends");
   }
-  startEviction(end.task, *binding, turn);
+  // Who was refused memory waits for it: programs that end for that have no grace.
+  startEviction(end.task, *binding, end.forRoom ? Nanos(0) : node_.options().evictGrace, turn);
   node_.replyDone(end.asker, name + " ends: its " + std::to_string(binding->processes) +
                                  " process(es) can launch nothing more and have " +
                                  std::to_string(node_.options().evictGrace / seconds(1)) +
                                  " s left");
 }
 
-void TaskLife::startEviction(std::uint64_t task, const Binding& binding, Turn& turn) {
+void TaskLife::startEviction(std::uint64_t task, const Binding& binding, Nanos grace, Turn& turn) {
   node_.tellClosed(node_.peers().attach, task, false, binding.endReason);
-  NodeContext::later(turn, node_.options().evictGrace, NodeTick::Kill, task);
+  NodeContext::later(turn, grace, NodeTick::Kill, task);
 }
 
 void TaskLife::onKillDue(std::uint64_t task, Binding& binding) {

@@ -11,6 +11,7 @@
 // (who asked for a bind is answered within NodeOptions.introduceMax).
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 
@@ -34,6 +35,8 @@ class TaskLife final : public ChangeOwner {
   void onOwnerGone(schema::Left::Reader gone, Turn& turn);
   // Of the attach room; kinds that it does not tell are not noted.
   void onEventTold(schema::Event::Reader told);
+  // Of a card: the task gave none of its memory for what another one was refused.
+  void onRoomNeeded(schema::RoomNeeded::Reader room);
   void onTick(NodeTick kind, std::uint64_t task);
 
   // --- ChangeOwner, of the kinds Bind, End and Close ---
@@ -45,6 +48,10 @@ class TaskLife final : public ChangeOwner {
   // Tasks whose binding is over, and still to be closed.
   bool anyToClose() const { return !toClose_.empty(); }
   std::uint64_t nextToClose() const { return *toClose_.begin(); }
+  // Tasks that are to be ended for the memory of their card.
+  bool anyEndsForRoom() const { return !forRoom_.empty(); }
+  NodeChange takeEndForRoom();
+  void endsForRoom(std::uint64_t task, const std::string& why) { forRoom_[task] = why; }
 
  private:
   void tellKnown(ActorId to, std::uint64_t task, const Binding& binding);
@@ -57,13 +64,14 @@ class TaskLife final : public ChangeOwner {
   void findOrdered(NodeChange& end);
   void applyEvict(const NodeChange& end, Turn& turn);
   void applyClose(const NodeChange& end);
-  void startEviction(std::uint64_t task, const Binding& binding, Turn& turn);
+  void startEviction(std::uint64_t task, const Binding& binding, Nanos grace, Turn& turn);
   void closeLater(std::uint64_t task, Binding& binding, const std::string& reason);
 
   NodeContext& node_;
   NodeCards& cards_;
   Bindings& bindings_;
   std::set<std::uint64_t> toClose_;
+  std::map<std::uint64_t, std::string> forRoom_;  // why, by task
 };
 
 }  // namespace qgpu

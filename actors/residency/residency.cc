@@ -307,7 +307,7 @@ bool Residency::answerNeeds(ResidencyOrders& orders) {
   Bytes missing{0}, overdue{0};
   bool waiting = false;
   const auto answer = [&orders](std::uint64_t request, Bytes bytes, bool room) {
-    orders.push_back({.kind = ResidencyOrder::Kind::Answer,
+    orders.push_back({.kind = ResidencyOrder::Kind::Answered,
                       .word = {},
                       .bytes = bytes,
                       .request = request,

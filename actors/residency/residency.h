@@ -59,7 +59,7 @@ struct ResidencyOrder {
     Back,    // it may be granted the card again
     Limit,   // `bytes`; where it is lower than before, trimmed() is to be said
     End,     // of the task: it gave no room for a need
-    Answer,  // of the need `request`: has room, or not
+    Answered,  // the need `request`: has room, or not
   };
   Kind kind = Kind::Back;
   TaskId task = TaskId::kNone;

@@ -316,7 +316,7 @@ void PagingWorld::Parts::carry(const ResidencyOrder& order) {
       tenant->ended = true;
       end(*tenant);
       return;
-    case ResidencyOrder::Kind::Answer: {
+    case ResidencyOrder::Kind::Answered: {
       say("answer", order.task, static_cast<std::uint32_t>(order.request), order.room ? 1 : 0);
       const std::size_t other = needs_.at(order.request);
       after(dice_.magnitude(micros(2), micros(300)),

@@ -410,6 +410,53 @@ TEST(NodeActor, ADrainedCardLosesItsOfflineTasksFirst) {
   EXPECT_FALSE(ended[0].getLeft().getDrained());
 }
 
+TEST(NodeActor, M6_ATaskThatGaveNoRoomEndsWithoutGraceAndBothAreNamed) {
+  World world;
+  world.start();
+  const std::uint64_t online = world.bound(World::spec(Online, 1, 0, "sim-0"));
+  const std::uint64_t offline = world.bound(World::spec(Offline, 1, 10, "sim-0"));
+  world.attached(offline);
+  world.fixture.tellUrgent(world.clientId, world.nodeId, [&](schema::Envelope::Builder e) {
+    auto room = e.initRoomNeeded();
+    room.setTask(offline);
+    room.setNeeds(online);
+    room.setBytes(3ull << 30);
+  });
+  world.run();
+  world.fixture.advance(Nanos(1));
+  const auto closed = heard(world.attach.heard, Which::TASK_CLOSED);
+  ASSERT_EQ(closed.size(), 2u);
+  EXPECT_EQ(closed[1].getTaskClosed().getTask(), offline);
+  EXPECT_TRUE(closed[1].getTaskClosed().getKill());
+  bool told = false;
+  const auto reply = world.reply(world.ask(events(0)));
+  for (const auto event : reply.getEvents()) {
+    if (text(event.getKind()) != "task-gave-no-room") continue;
+    told = true;
+    EXPECT_EQ(event.getTask(), offline);
+    EXPECT_NE(text(event.getText()).find("task " + std::to_string(online)), std::string::npos);
+    EXPECT_NE(text(event.getText()).find("3 GiB"), std::string::npos);
+  }
+  EXPECT_TRUE(told);
+  world.gone(offline);
+  EXPECT_EQ(world.node->ledger().placement(TaskId{offline}), nullptr);
+}
+
+TEST(NodeActor, M6_ATaskThatGaveNoRoomWhileNothingCanBeStoredEndsLater) {
+  World world;
+  world.start();
+  const std::uint64_t offline = world.bound(World::spec(Offline, 1, 10, "sim-0"));
+  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  world.fixture.tellUrgent(world.clientId, world.nodeId, [&](schema::Envelope::Builder e) {
+    e.initRoomNeeded().setTask(offline);
+  });
+  world.run();
+  EXPECT_NE(world.node->ledger().placement(TaskId{offline}), nullptr);
+  world.fixture.journal().commitAutomatically();
+  world.fixture.advance(seconds(1));
+  EXPECT_EQ(world.node->ledger().placement(TaskId{offline}), nullptr);
+}
+
 TEST(NodeActor, ATraceIsAskedOfItsCardWhichAnswersTheClientItself) {
   World world;
   world.start();

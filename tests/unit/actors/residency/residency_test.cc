@@ -71,7 +71,7 @@ struct ResidencyTest : ::testing::Test {
   std::optional<bool> answerTo(std::uint64_t request) {
     look();
     for (const ResidencyOrder& order : seen) {
-      if (order.kind == Kind::Answer && order.request == request) return order.room;
+      if (order.kind == Kind::Answered && order.request == request) return order.room;
     }
     return std::nullopt;
   }
