@@ -167,6 +167,8 @@ struct Used {
   launches @3 :UInt64;
   gpuNs @4 :UInt64;
   fault @5 :Text;                       # what was nonsense in its page, empty: nothing
+  pageableHeld @6 :UInt64;              # as TaskUse has them
+  pageableOut @7 :UInt64;
 }
 
 struct NodeLabelled { mixed @0 :Bool; }   # online and offline tasks are allowed

@@ -52,6 +52,7 @@ struct TaskSpec {              # what a person or program asks for
   requestId @9 :Text;          # a repeated one gets the remembered answer; empty: none
   clusterTask @10 :UInt64;     # its number at the scheduler; 0: bound by this node alone
   clusterEpoch @11 :UInt32;    # of the decision that put it here
+  pageableBytes @12 :UInt64;   # of memBytes, what it lends while it is held; offline alone
 }
 
 struct TaskUse {               # what a task did since it was bound
@@ -64,6 +65,8 @@ struct TaskUse {               # what a task did since it was bound
   memPeak @6 :UInt64;
   processes @7 :UInt32;        # attached now
   overrunNs @8 :UInt64;        # ran on after a hold, beyond the settle bound
+  pageableHeld @9 :UInt64;     # pageable memory that it has, on its card and off it
+  pageableOut @10 :UInt64;     # of that, off its card; memBytes has none of it
 }
 
 struct TaskInfo {

@@ -111,6 +111,7 @@ TaskSpec readSpec(schema::TaskSpec::Reader reader) {
   spec.requestId = text(reader.getRequestId());
   spec.clusterTask = reader.getClusterTask();
   spec.clusterEpoch = reader.getClusterEpoch();
+  spec.pageable = Bytes(bounded(reader.getPageableBytes()));
   return spec;
 }
 
@@ -127,10 +128,11 @@ void writeSpec(const TaskSpec& spec, schema::TaskSpec::Builder builder) {
   builder.setRequestId(spec.requestId);
   builder.setClusterTask(spec.clusterTask);
   builder.setClusterEpoch(spec.clusterEpoch);
+  builder.setPageableBytes(static_cast<std::uint64_t>(spec.pageable.value));
 }
 
 LedgerAsk askOf(const TaskSpec& spec) {
-  return LedgerAsk{spec.taskClass, spec.mem, spec.share, spec.cards, spec.card};
+  return LedgerAsk{spec.taskClass, spec.mem, spec.share, spec.cards, spec.card, spec.pageable};
 }
 
 Status checkSpec(const TaskSpec& spec) {
@@ -220,8 +222,9 @@ void writeFigures(const CardFigures& figures, schema::CardStatus::Builder builde
 }
 
 TaskFigures readFigures(schema::TaskUse::Reader reader) {
-  return {reader.getGpuNs(), reader.getLaunches(), reader.getMemBytes(), reader.getMemPeak(),
-          reader.getProcesses()};
+  return {reader.getGpuNs(),      reader.getLaunches(),  reader.getMemBytes(),
+          reader.getMemPeak(),    reader.getProcesses(), reader.getPageableHeld(),
+          reader.getPageableOut()};
 }
 
 void writeFigures(const TaskFigures& figures, schema::TaskUse::Builder builder) {
@@ -230,6 +233,8 @@ void writeFigures(const TaskFigures& figures, schema::TaskUse::Builder builder) 
   builder.setMemBytes(figures.memBytes);
   builder.setMemPeak(figures.memPeak);
   builder.setProcesses(figures.processes);
+  builder.setPageableHeld(figures.pageableHeld);
+  builder.setPageableOut(figures.pageableOut);
 }
 
 ShareFigures readShares(schema::TaskUse::Reader reader) {

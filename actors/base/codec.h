@@ -59,6 +59,7 @@ struct TaskSpec {
   std::string requestId;           // repeated: the same task; empty: each is a new one
   std::uint64_t clusterTask = 0;   // 0: bound by this node alone
   std::uint32_t clusterEpoch = 0;  // of the decision of the scheduler
+  Bytes pageable{0};               // of `mem`, what it lends while it is held
 };
 TaskSpec readSpec(schema::TaskSpec::Reader reader);
 void writeSpec(const TaskSpec& spec, schema::TaskSpec::Builder builder);
@@ -102,6 +103,8 @@ struct TaskFigures {
   std::uint64_t memBytes = 0;
   std::uint64_t memPeak = 0;
   std::uint32_t processes = 0;
+  std::uint64_t pageableHeld = 0;
+  std::uint64_t pageableOut = 0;
   bool operator==(const TaskFigures&) const = default;
 };
 // Both of one TaskUse, which has no place for `quarantined` and `note`. Writing one leaves the

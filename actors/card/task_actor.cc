@@ -77,7 +77,7 @@ void TaskActor::onProcessGone(schema::ProcessGone::Reader gone, Turn& turn) {
   if (gone.getLast()) processes_.clear();
   if (processes_.empty()) {
     states_.moveTo(TaskPhase::Bound);
-    use_.memBytes = 0;
+    use_.memBytes = use_.pageableHeld = use_.pageableOut = 0;
   }
   tellFact(turn);
 }
@@ -95,6 +95,8 @@ void TaskActor::onUsed(schema::Used::Reader used, Turn& turn) {
   if (!mine(used.getTask())) return;
   use_.memBytes = used.getMemBytes();
   use_.memPeak = std::max({use_.memPeak, used.getMemPeak(), used.getMemBytes()});
+  use_.pageableHeld = used.getPageableHeld();
+  use_.pageableOut = used.getPageableOut();
   use_.launches = std::max(use_.launches, used.getLaunches());
   use_.gpuNs = std::max(use_.gpuNs, used.getGpuNs());
   reportAll(turn);

@@ -43,6 +43,10 @@ Status checkHybrid(const LedgerAsk& ask) {
   if (ask.taskClass == TaskClass::Offline && ask.share > kWholeCard) {
     return invalid("an offline share is at most 100 percent, not " + percentText(ask.share));
   }
+  if (ask.pageable > ask.mem) {
+    return invalid("pageable memory is part of a task's memory: at most " + sizeText(ask.mem) +
+                   ", not " + sizeText(ask.pageable));
+  }
   return ok();
 }
 
@@ -119,7 +123,7 @@ LedgerAsk normalAsk(LedgerAsk ask) {
 }
 
 CardAsk cardAsk(const LedgerAsk& normal) {
-  return {normal.taskClass, normal.mem, normal.share, isWhole(normal)};
+  return {normal.taskClass, normal.mem, normal.share, isWhole(normal), normal.pageable};
 }
 
 Status checkAsk(const LedgerAsk& ask) {
@@ -128,6 +132,14 @@ Status checkAsk(const LedgerAsk& ask) {
   if (!whole && (ask.mem < kMemoryStep || ask.mem.value % kMemoryStep.value != 0)) {
     return invalid("memory is " + std::to_string(ask.mem.value) +
                    " bytes: ask for a whole number of MiB, at least 1");
+  }
+  if (ask.pageable.value < 0 || ask.pageable.value % kMemoryStep.value != 0) {
+    return invalid("pageable memory is a whole number of MiB, not " +
+                   std::to_string(ask.pageable.value) + " bytes");
+  }
+  if (ask.pageable > Bytes(0) && ask.taskClass != TaskClass::Offline) {
+    return invalid("only offline tasks are held and lend memory: leave the pageable part (" +
+                   sizeText(ask.pageable) + ") out, or ask for an offline task");
   }
   if (isHybrid(ask.taskClass)) {
     if (Status valid = checkHybrid(ask); !valid) return valid;
@@ -154,7 +166,8 @@ Reason fitOf(const CardRoom& card, const CardAsk& ask) {
   }
   if (card.tasks >= card.tasksMax) return Reason::SlotsFull;
   const Bytes overbooked(QGPU_PLANTED(MemoryOverbooked) ? kGiB : 0);
-  if (ask.mem > card.mem - card.memBound + overbooked) return Reason::MemShort;
+  if (ask.mem > card.memLeft() + overbooked) return Reason::MemShort;
+  if (ask.mem - ask.pageable > card.firmLeft() + overbooked) return Reason::MemShort;
   if (!online && ask.share > poolFree(card, ask.taskClass)) {
     return ask.taskClass == TaskClass::Offline ? Reason::GreedyShort : Reason::CoreShort;
   }
@@ -166,7 +179,7 @@ std::int64_t shortfall(const CardRoom& card, const CardAsk& ask, Reason reason) 
     case Reason::CardTooSmall:
       return (ask.mem - card.mem).value;
     case Reason::MemShort:
-      return (ask.mem - (card.mem - card.memBound)).value;
+      return std::max(ask.mem - card.memLeft(), ask.mem - ask.pageable - card.firmLeft()).value;
     case Reason::CoreShort:
     case Reason::GreedyShort:
       return (ask.share - poolFree(card, ask.taskClass)).value;
@@ -222,6 +235,7 @@ void account(CardRoom& card, const CardAsk& ask, std::int64_t sign) {
     n = static_cast<std::uint32_t>(std::int64_t{n} + sign);
   };
   card.memBound += ask.mem * sign;
+  card.pageableBound += ask.pageable * sign;
   (ask.taskClass == TaskClass::Offline ? card.greedy : card.ordinary) += ask.share * sign;
   step(card.tasks);
   if (ask.taskClass == TaskClass::Online) step(card.online);

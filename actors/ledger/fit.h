@@ -26,7 +26,8 @@ struct LedgerAsk {
   Bytes mem{0};
   Permille share{0};
   std::uint32_t cards = 1;
-  std::string card;  // by any of its names; empty: the ledger chooses
+  std::string card;   // by any of its names; empty: the ledger chooses
+  Bytes pageable{0};  // of `mem`, what an offline task lends while it is held
 
   bool operator==(const LedgerAsk&) const = default;
 };
@@ -77,8 +78,10 @@ bool isHopeless(Reason reason);
 struct CardRoom {
   Bytes mem{0};  // in all
   Bytes memBound{0};
-  Permille ordinary{0};  // qgpu-core, at most 1000
-  Permille greedy{0};    // of offline tasks, at most 1000, a pool of its own
+  Bytes pageableBound{0};  // of that, what may leave the card
+  Bytes overcommitted{0};  // so much more may be bound, of what may leave it
+  Permille ordinary{0};    // qgpu-core, at most 1000
+  Permille greedy{0};      // of offline tasks, at most 1000, a pool of its own
   std::uint32_t tasks = 0;
   std::uint32_t online = 0;
   std::uint32_t offline = 0;
@@ -91,8 +94,11 @@ struct CardRoom {
   bool healthy = true;
 
   bool operator==(const CardRoom&) const = default;
-  // None, where a card came back smaller than what is bound on it, which stays.
-  Bytes memFree() const { return std::max(mem - memBound, Bytes(0)); }
+  Bytes memLeft() const { return mem + overcommitted - memBound; }     // for all
+  Bytes firmLeft() const { return mem - (memBound - pageableBound); }  // for what stays
+  // For who asks for nothing pageable. None, where a card came back smaller than what is bound on
+  // it, which stays.
+  Bytes memFree() const { return std::max(std::min(memLeft(), firmLeft()), Bytes(0)); }
   Tenancy tenancy() const {
     if (tasks == 0) return Tenancy::Free;
     return online + offline > 0 ? Tenancy::Hybrid : Tenancy::Ordinary;
@@ -105,6 +111,7 @@ struct CardAsk {
   Bytes mem{0};
   Permille share{0};
   bool whole = false;
+  Bytes pageable{0};  // of `mem`
 
   auto operator<=>(const CardAsk&) const = default;
 };

@@ -27,6 +27,7 @@ Ledger::Ledger(LedgerConfig config, std::vector<LedgerCard> cards, Policy policy
   for (LedgerCard& card : cards) {
     CardRoom room;
     room.mem = card.mem;
+    room.overcommitted = Bytes(mulDiv(card.mem.value, config.overcommit.value, 1000));
     room.tasksMax = tasksMaxOf(card.mem, config.tasks);
     room.policy = policy;
     cards_.push_back(Slot{std::move(card), room});
@@ -121,13 +122,14 @@ Result<Placement> Ledger::place(const LedgerAsk& rawAsk) const {
   }
   if (fitting.size() < ask.cards) return refuse(ask, among);
 
-  Placement placement{ask.taskClass, each.whole, ask.share, {}, {}};
+  Placement placement{ask.taskClass, each.whole, ask.share, {}, {}, {}};
   if (each.whole) {
     placement.cards = nearOnes(fitting, ask.cards);
     for (const std::size_t i : placement.cards) placement.mem.push_back(cards_[i].info.mem);
   } else {
     placement.cards = {best(each, fitting)};
     placement.mem = {ask.mem};
+    placement.pageable = ask.pageable;
   }
   return placement;
 }
@@ -213,7 +215,7 @@ bool Ledger::admits(const Placement& placement) const {
     CardRoom room = use(placement.cards[n]);
     room.mark = CardMark::Ready;
     room.policy = Policy::BestEffort;
-    if (placement.mem[n] > room.mem - room.memBound) return false;
+    if (placement.mem[n] > room.memLeft()) return false;
     if (fitOf(room, cardAsk(placement, n)) != Reason::Fits) return false;
   }
   return true;
@@ -255,6 +257,9 @@ std::uint64_t Ledger::digest() const {
     mix(digest, static_cast<std::uint64_t>(placement.taskClass));
     mix(digest, static_cast<std::uint64_t>(placement.share.value));
     for (const std::size_t card : placement.cards) mix(digest, card);
+    if (placement.pageable > Bytes(0)) {
+      mix(digest, static_cast<std::uint64_t>(placement.pageable.value));
+    }
   }
   return digest;
 }

@@ -6,8 +6,9 @@
 // A refusal is NoRoom, Cordoned or Conflict when it may help to wait or to change something, and
 // Infeasible only if the task would not fit on this node with every card empty.
 //
-// Kept here: P1 (memory), P2 (shares of both pools), P4 (sums agree), P5 (several cards: all or
-// none), P7, P8 (eligible cards only), P9 (released once), P10 (more room never hurts).
+// Kept here: P1 (memory; beyond the card's own only what may leave it), P2 (shares of both pools),
+// P4 (sums agree), P5 (several cards: all or none), P7, P8 (eligible cards only), P9 (released
+// once), P10 (more room never hurts).
 
 #include <cstdint>
 #include <map>
@@ -24,6 +25,7 @@ namespace qgpu {
 struct LedgerConfig {
   bool mixed = false;  // online and offline tasks are allowed on this node
   TaskLimit tasks{};
+  Permille overcommit{0};  // of each card's memory, so much more for what may leave it
 };
 
 struct LedgerCard {
@@ -40,11 +42,13 @@ struct Placement {
   Permille share{0};
   std::vector<Bytes> mem;  // of each card
   std::vector<std::size_t> cards;
+  Bytes pageable{0};  // of the memory of its one card
 };
 
 // What of each card a placement holds; `n` counts its cards.
 inline CardAsk cardAsk(const Placement& placement, std::size_t n) {
-  return {placement.taskClass, placement.mem[n], placement.share, placement.exclusive};
+  return {placement.taskClass, placement.mem[n], placement.share, placement.exclusive,
+          placement.pageable};
 }
 
 class Ledger {

@@ -25,11 +25,12 @@ bool sameAsk(const TaskSpec& bound, const TaskSpec& asked) {
   if (bound.name != asked.name || bound.taskClass != asked.taskClass) return false;
   const bool whole = bound.taskClass == TaskClass::Ordinary && bound.share >= kWholeCard;
   if (whole) return asked.share >= kWholeCard;
-  return bound.mem == asked.mem && bound.share == asked.share;
+  return bound.mem == asked.mem && bound.share == asked.share && bound.pageable == asked.pageable;
 }
 
 std::string describe(const TaskSpec& spec) {
   std::string said = spec.name + ": " + className(spec.taskClass) + ", " + sizeText(spec.mem);
+  if (spec.pageable > Bytes(0)) said += ", " + sizeText(spec.pageable) + " of it pageable";
   if (spec.taskClass != TaskClass::Online) {
     said += ", " + std::to_string(spec.share.value) + " permille";
   }
@@ -256,6 +257,7 @@ bool Bindings::load(std::uint64_t task, schema::TaskRow::Reader row, Taking taki
   binding.spec = readSpec(row.getSpec());
   placement.taskClass = binding.spec.taskClass;
   placement.share = binding.spec.share;
+  placement.pageable = binding.spec.pageable;
   placement.exclusive = placement.taskClass == TaskClass::Ordinary && placement.share >= kWholeCard;
   for (const auto cardId : row.getCards()) {
     const Result<std::size_t> card = ledger_.findCard(text(cardId));

@@ -239,7 +239,7 @@ void NodeCards::join(std::uint64_t task, const std::string& name, const Placemen
   for (std::size_t i = 0; i < placement.cards.size(); ++i) {
     if (QGPU_PLANTED(PartialMultiCard) && i > 0) break;
     node_.tell(node_.peers().cards[placement.cards[i]],
-               [task, name, actor, placement, i](schema::Envelope::Builder envelope) {
+               [this, task, name, actor, placement, i](schema::Envelope::Builder envelope) {
                  auto joined = envelope.initJoined();
                  joined.setTask(task);
                  joined.setClass(word(placement.taskClass));
@@ -248,6 +248,8 @@ void NodeCards::join(std::uint64_t task, const std::string& name, const Placemen
                  joined.setQuotaBytes(static_cast<std::uint64_t>(placement.mem[i].value));
                  joined.setActor(static_cast<std::uint32_t>(actor));
                  joined.setName(name);
+                 if (node_.options().overcommit == Permille(0)) return;
+                 joined.setPageableBytes(static_cast<std::uint64_t>(placement.pageable.value));
                });
   }
 }

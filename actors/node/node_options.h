@@ -41,6 +41,7 @@ struct NodeOptions {
   // On Kubernetes: whether it is mixed the node's label says, by NodeLabelled; until then `mixed`.
   bool labelled = false;
   std::uint32_t maxTasksPerCard = 0;  // 0: as taskLimitOf() says
+  Permille overcommit{0};             // of each card's memory, for what may leave it
   std::string attachSocket;
   std::string realtime = "none";                               // what the card loop got, for status
   ArbiterConfig arbiter;                                       // of the cards, for status

@@ -44,6 +44,9 @@ void TaskLife::tellKnown(ActorId to, std::uint64_t task, const Binding& binding)
         known.setOwnerPid(spec.ownerPid);
         known.setOwnerStart(spec.ownerStart);
         known.setActor(static_cast<std::uint32_t>(bindings_.actorOf(binding)));
+        const bool overcommitted = node_.options().overcommit > Permille(0);
+        known.setOvercommitted(overcommitted);
+        if (overcommitted) known.setPageableBytes(static_cast<std::uint64_t>(spec.pageable.value));
         if (to == node_.peers().attach)
           bindings_.writeRow(task, binding, placement, known.initStored());
       });

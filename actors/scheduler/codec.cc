@@ -142,7 +142,8 @@ bool sameAsk(const ClusterSpec& one, const ClusterSpec& other) {
   const ClusterAsk a = askOf(one);
   const ClusterAsk b = askOf(other);
   return one.task.name == other.task.name && a.task.taskClass == b.task.taskClass &&
-         a.task.mem == b.task.mem && a.task.share == b.task.share && a.task.cards == b.task.cards &&
+         a.task.mem == b.task.mem && a.task.pageable == b.task.pageable &&
+         a.task.share == b.task.share && a.task.cards == b.task.cards &&
          a.task.card == b.task.card && a.node == b.node && a.models == b.models &&
          a.cpuMilli == b.cpuMilli && a.hostMem == b.hostMem && a.application == b.application &&
          a.group == b.group && one.groupSize == other.groupSize;

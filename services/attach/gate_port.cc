@@ -495,6 +495,8 @@ void GatePort::sendUse(GuestTask& task, const UseSample& use, Nanos now) {
     used.setMemPeak(use.memPeak);
     used.setLaunches(use.launches);
     used.setGpuNs(use.gpuNs);
+    used.setPageableHeld(use.pageableHeld);
+    used.setPageableOut(use.pageableOut);
     if (faults != 0) used.setFault(TaskPages::faultText(faults));
   });
   task.gate.useToldAt = now;

@@ -161,6 +161,27 @@ Error refused(Error store) {
   return store;
 }
 
+// A drain there would have to end work that a hold has stopped midway, with the gate shut.
+Status checkOvercommit(const ManagerOptions& options, const std::vector<Card>& cards) {
+  if (options.overcommit == Permille(0)) return ok();
+  for (const Card& card : cards) {
+    if (card.suspend == schema::Suspend::GATE) continue;
+    const std::string how = card.suspend == schema::Suspend::RM ? "rm" : "freeze";
+    return fail(ErrorCode::InvalidArgument,
+                "--overcommit: card " + card.id + " is held by " + how +
+                    ", which stops work midway, and memory of such work can't leave the card yet: "
+                    "give --suspend=gate, or no --overcommit");
+  }
+  return ok();
+}
+
+std::optional<ResidencyConfig> residencyConfig(const ManagerOptions& options, const Card& card) {
+  if (options.overcommit == Permille(0)) return std::nullopt;
+  ResidencyConfig config;
+  config.memory = card.mem;
+  return config;
+}
+
 ArbiterConfig arbiterConfig(const ManagerOptions& options) {
   ArbiterConfig config;
   config.policy = readPolicy(options.policy);
@@ -275,6 +296,7 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   node_.mixed = options.mixed;
   node_.labelled = inCluster;
   node_.maxTasksPerCard = options.maxTasksPerCard;
+  node_.overcommit = options.overcommit;
   node_.attachSocket = runDir.file("attach.sock");
   const Realtime realtime = cardThread.realtime();
   // A word, and ": " with why it is no more.
@@ -307,7 +329,8 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
     const bool stops = card.suspend != schema::Suspend::GATE;
     const ArbiterConfig config = stops ? whereHoldsStopWork(node_.arbiter) : node_.arbiter;
     cards.push_back(std::make_unique<CardActor>(card.index, config, CardPeers{peers.attach, nodeId},
-                                                monotonicNow()));
+                                                monotonicNow(), CardTrace::kKept,
+                                                residencyConfig(options, card)));
     peers.cards.push_back(cardActors.add(*cards.back()));
   }
   port.cardActors = peers.cards;
@@ -532,6 +555,7 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   if (!runDir) return runDir.error();
   const SuspendTrial trial = suspendTrial(options, *runDir);
   if (Status chosen = chooseSuspends(cards.cards, trial, log); !chosen) return chosen.error();
+  if (Status may = checkOvercommit(options, cards.cards); !may) return may.error();
   auto guard = openGuard(options, runDir->path(), cards.cards, log);
   if (!guard) return guard.error();
   auto store = SqliteStore::open(options.dbfile);

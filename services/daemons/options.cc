@@ -13,6 +13,7 @@ namespace qgpu {
 namespace {
 
 constexpr std::int64_t kTasksPerCardMax = 4096;
+constexpr std::int64_t kOvercommitMax = 4;
 constexpr Nanos kOnlineIdleMax = seconds(3600);
 constexpr DurationRange kSlices{micros(100), seconds(10)};  // what --slice may be
 constexpr std::size_t kNodenameMax = 253;
@@ -31,6 +32,13 @@ const std::string& slicePreset() {
   static const std::string kText = rangeText({ArbiterConfig{}.sliceMin, ArbiterConfig{}.sliceMax});
   return kText;
 }
+
+constexpr const char* kOvercommitHelp =
+    "part of a card's memory that offline tasks may have beyond it, since theirs can leave it: 0.5 "
+    "is half as much again";
+constexpr const char* kGuardHelp =
+    "keep tasks' processes from cards until they attach, in the kernel: on, off, or auto: where "
+    "the kernel can";
 
 Status readNodename(const Given& given, std::string& to) {
   const auto fits = [](char c) {
@@ -60,6 +68,25 @@ Status readMaxTasks(const Given& given, std::uint32_t& to) {
   if (given.text == "auto") return ok();
   if (readInto(parseInteger(given.text, 1, kTasksPerCardMax, "count"), to)) return ok();
   return badValue(given, "auto or a number from 1 to " + std::to_string(kTasksPerCardMax));
+}
+
+// "0.5" as 500 permille: digits, and at most three behind a point.
+Status readOvercommit(const Given& given, Permille& to) {
+  const std::string_view text = given.text;
+  const std::size_t point = std::min(text.find('.'), text.size());
+  std::string digits(text.substr(0, point));
+  const std::string_view behind = point == text.size() ? "" : text.substr(point + 1);
+  const bool pointless = point != text.size() && behind.empty();
+  digits += std::string(behind) + std::string(3 - std::min<std::size_t>(behind.size(), 3), '0');
+  std::int64_t value = 0;
+  const bool read = point != 0 && !pointless && behind.size() <= 3 &&
+                    readInto(parseInteger(digits, 0, kOvercommitMax * 1000, "part"), value);
+  if (!read) {
+    return badValue(given, "a part of a card's memory from 0 to " + std::to_string(kOvercommitMax) +
+                               ", as in 0.5");
+  }
+  to = Permille(value);
+  return ok();
 }
 
 Status readOnlineIdle(const Given& given, Nanos& to) {
@@ -158,6 +185,7 @@ Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
   if (name == "policy") return readInto(parsePolicy(given.text), to.policy);
   if (name == "cards") return readCards(given, to.cards);
   if (name == "max-tasks-per-card") return readMaxTasks(given, to.maxTasksPerCard);
+  if (name == "overcommit") return readOvercommit(given, to.overcommit);
   if (name == "online-idle") return readOnlineIdle(given, to.onlineIdle);
   if (name == "slice") return readSlice(given, to.slice);
   if (name == "run-dir") return readRunDir(given, to.runDir);
@@ -205,6 +233,7 @@ std::span<const FlagRow> managerFlags() {
       FlagRow{"max-tasks-per-card", "N",
               "a number, or auto: nominal GiB / 4 of the card, at least 4 but on Kubernetes",
               "auto"},
+      FlagRow{"overcommit", "F", kOvercommitHelp, "0"},
       FlagRow{"online-idle", "TIME", "pause after which an online task is idle",
               onlineIdlePreset().c_str()},
       FlagRow{"slice", "RANGE", "bounds of a slice", slicePreset().c_str()},
@@ -248,11 +277,7 @@ std::span<const FlagRow> managerFlags() {
       FlagRow{"mixed", nullptr,
               "allow online and offline tasks on this node; on Kubernetes the node's label wins"},
       FlagRow{"strict", nullptr, "end processes of tasks that use a card past libqgpu.so"},
-      FlagRow{
-          "guard", "WHEN",
-          "keep tasks' processes from cards until they attach, in the kernel: on, off, or auto: "
-          "where the kernel can",
-          "off"},
+      FlagRow{"guard", "WHEN", kGuardHelp, "off"},
       FlagRow{"guard-nodes", "CARD:PATH,...",
               "further device nodes that lead to cards, for --guard: a card by its index"},
       FlagRow{"insecure", nullptr, "a scheduler on another machine without certificates"},

@@ -48,6 +48,7 @@ struct ManagerOptions {
   GuardChoice guard = GuardChoice::Off;
   std::vector<DeviceNode> guardNodes;  // beside those that are known of NVIDIA's
   std::uint32_t maxTasksPerCard = 0;   // 0: nominal GiB / 4
+  Permille overcommit{0};              // of each card's memory, for what may leave it
   Nanos onlineIdle = ArbiterConfig{}.onlineIdle;
   DurationRange slice{ArbiterConfig{}.sliceMin, ArbiterConfig{}.sliceMax};
   LogLevel logLevel = LogLevel::Info;

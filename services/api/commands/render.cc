@@ -105,6 +105,11 @@ void task(DocumentWriter& json, schema::TaskInfo::Reader info, std::string_view 
   json.field("card", view(info.getCard())).count("cards", spec.getCards());
   json.count("share_permille", spec.getSharePermille()).count("mem_bytes", spec.getMemBytes());
   json.count("mem_used_bytes", use.getMemBytes()).count("mem_peak_bytes", use.getMemPeak());
+  if (spec.getPageableBytes() != 0) {
+    json.count("pageable_bytes", spec.getPageableBytes());
+    json.count("pageable_held_bytes", use.getPageableHeld());
+    json.count("pageable_out_bytes", use.getPageableOut());
+  }
   json.field("state", taskStateName(info.getState())).count("processes", use.getProcesses());
   json.count("gpu_ns", use.getGpuNs()).count("used_ns", use.getUsedNs());
   json.count("held_ns", use.getHeldNs()).count("overrun_ns", use.getOverrunNs());

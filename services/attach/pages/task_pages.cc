@@ -409,6 +409,9 @@ UseSample TaskPages::use() {
   out.launches = launchesTotal_;
   out.gpuNs = gpuNsTotal_;
   out.refused = refusedTotal_;
+  const PagingSums paging = pagingSums();
+  out.pageableHeld = paging.held;
+  out.pageableOut = paging.out;
   auto* header = reportMap_.as<qgpu_report_page>();
   if (load(header->magic) != QGPU_REPORT_MAGIC || load(header->task) != task_) {
     faults_ |= kFaultHeader;

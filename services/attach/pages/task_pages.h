@@ -81,7 +81,9 @@ struct UseSample {
   std::uint64_t memPeak = 0;
   std::uint64_t launches = 0;
   std::uint64_t gpuNs = 0;
-  std::uint64_t refused = 0;  // allocations, since they would pass the quota
+  std::uint64_t refused = 0;       // allocations, since they would pass the quota
+  std::uint64_t pageableHeld = 0;  // on the card and off it; none of it is in memBytes
+  std::uint64_t pageableOut = 0;
   bool operator==(const UseSample&) const = default;
 };
 

@@ -181,6 +181,12 @@ std::uint64_t numberOf(Value object, std::string_view key) {
   return object[key].number().value_or(0);
 }
 
+std::uint64_t memoryUsed(Value task) {
+  const std::uint64_t held = numberOf(task, "pageable_held_bytes");
+  const std::uint64_t out = numberOf(task, "pageable_out_bytes");
+  return numberOf(task, "mem_used_bytes") + held - std::min(held, out);
+}
+
 std::string textOf(Value object, std::string_view key) {
   return std::string(object[key].text().value_or(""));
 }

@@ -124,6 +124,8 @@ class Document final : public DocumentWriter {
 
 // A member by its type: 0, empty or false where there is none of it.
 std::uint64_t numberOf(Value object, std::string_view key);
+// Of a task, on its cards: what it lent is not there.
+std::uint64_t memoryUsed(Value task);
 std::string textOf(Value object, std::string_view key);
 bool flagOf(Value object, std::string_view key);
 std::vector<Value> listOf(Value object, std::string_view key);

@@ -245,7 +245,7 @@ std::string tasksView(Value root, const Style& style) {
     table.add({std::to_string(numberOf(task, "id")), textOf(task, "name"), textOf(task, "class"),
                placeOf(style, textOf(task, "node"), textOf(task, "card")), stateOf(task),
                humanPermille(numberOf(task, "share_permille")),
-               ofTotal(numberOf(task, "mem_used_bytes"), numberOf(task, "mem_bytes")),
+               ofTotal(memoryUsed(task), numberOf(task, "mem_bytes")),
                std::to_string(numberOf(task, "processes")), humanTime(numberOf(task, "used_ns")),
                humanTime(numberOf(task, "held_ns")), humanCount(numberOf(task, "turns")),
                humanCount(numberOf(task, "launches")), textOf(task, "note"),
@@ -262,7 +262,7 @@ std::string shareOf(Value task) {
   return humanPermille(numberOf(task, "share_permille") * (isWhole(task) && cards > 1 ? cards : 1));
 }
 std::string memoryOf(Value task) {
-  const std::uint64_t used = numberOf(task, "mem_used_bytes");
+  const std::uint64_t used = memoryUsed(task);
   return isWhole(task) ? humanBytes(used) + " / all" : ofTotal(used, numberOf(task, "mem_bytes"));
 }
 

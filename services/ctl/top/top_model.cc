@@ -166,7 +166,7 @@ void TopModel::takeTasks(Value root, Nanos at) {
     row.note = printable(textOf(task, cluster_ ? "reason" : "note"));
     row.taskClass = classFromName(textOf(task, "class")).value_or(schema::TaskClass::ORDINARY);
     row.wantedPermille = numberOf(task, "share_permille");
-    row.memUsed = numberOf(task, "mem_used_bytes");
+    row.memUsed = memoryUsed(task);
     row.memBytes = numberOf(task, "mem_bytes");
     row.processes = numberOf(task, "processes");
     row.whole = isWhole(task);

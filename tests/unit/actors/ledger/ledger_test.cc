@@ -38,6 +38,50 @@ struct Rule {
   ErrorCode code = ErrorCode::Internal;
 };
 
+LedgerAsk lends(std::int64_t gib, std::int64_t pageable) {
+  LedgerAsk what = ask(Offline, gib, 10);
+  what.pageable = gibibytes(pageable);
+  return what;
+}
+
+TEST(Ledger, P1_OnlyWhatMayLeaveACardIsBoundBeyondIt) {
+  Ledger ledger({true, {100}, Permille(500)}, {{"sim-0", 0, gibibytes(8), {}}}, Policy::BestEffort);
+  bound(ledger, 1, lends(6, 6));
+  EXPECT_EQ(ledger.place(ask(Online, 7, 0)).error().code, ErrorCode::NoRoom) << "13 of 12 in all";
+  bound(ledger, 2, ask(Online, 3, 0));
+  EXPECT_EQ(ledger.place(lends(4, 4)).error().code, ErrorCode::NoRoom) << "13 of 12 in all";
+  bound(ledger, 3, lends(3, 1));
+  EXPECT_EQ(ledger.use(0).memFree(), Bytes(0));
+  EXPECT_TRUE(ledger.release(TaskId{1}));
+  EXPECT_EQ(ledger.use(0).memFree(), gibibytes(3)) << "of 8, 5 stay";
+  EXPECT_EQ(ledger.place(ask(Online, 4, 0)).error().code, ErrorCode::NoRoom);
+  EXPECT_TRUE(ledger.place(lends(6, 3)).ok());
+  EXPECT_EQ(ledger.place(lends(6, 2)).error().code, ErrorCode::NoRoom);
+  EXPECT_EQ(ledger.place(lends(9, 9)).error().code, ErrorCode::Infeasible) << "never in at once";
+}
+
+TEST(Ledger, P1_WithoutOvercommitAllMemoryCounts) {
+  Ledger ledger = node(1, 8);
+  bound(ledger, 1, lends(6, 6));
+  EXPECT_EQ(ledger.place(lends(3, 3)).error().code, ErrorCode::NoRoom);
+  EXPECT_EQ(ledger.use(0).memFree(), gibibytes(2));
+}
+
+TEST(Ledger, OnlyOfflineTasksLendMemoryAndNoMoreThanTheyHave) {
+  const Ledger ledger = node(1, 8);
+  const auto code = [&](LedgerAsk what, Bytes pageable) {
+    what.pageable = pageable;
+    const auto placed = ledger.place(what);
+    return placed ? ErrorCode::Internal : placed.error().code;
+  };
+  EXPECT_EQ(code(ask(Online, 2, 0), gibibytes(1)), ErrorCode::InvalidArgument);
+  EXPECT_EQ(code(ask(Ordinary, 2, 10), gibibytes(1)), ErrorCode::InvalidArgument);
+  EXPECT_EQ(code(ask(Ordinary, 2, 100), gibibytes(1)), ErrorCode::InvalidArgument);
+  EXPECT_EQ(code(ask(Offline, 2, 10), gibibytes(3)), ErrorCode::InvalidArgument);
+  EXPECT_EQ(code(ask(Offline, 2, 10), Bytes(5)), ErrorCode::InvalidArgument);
+  EXPECT_EQ(code(ask(Offline, 2, 10), gibibytes(2)), ErrorCode::Internal) << "it is placed";
+}
+
 // On two empty cards of 8 GiB, online and offline allowed.
 TEST(Ledger, AcceptsAndRefusesByTheRulesOfTheContract) {
   using enum ErrorCode;

@@ -96,6 +96,7 @@ TEST_F(OptionsTest, TakesEveryFlag) {
                                  "--mixed",
                                  "--strict",
                                  "--max-tasks-per-card=16",
+                                 "--overcommit=0.25",
                                  "--online-idle=50ms",
                                  "--slice=1ms..5ms",
                                  "--run-dir=/r",
@@ -123,6 +124,7 @@ TEST_F(OptionsTest, TakesEveryFlag) {
   EXPECT_TRUE(o.mixed);
   EXPECT_TRUE(o.strict);
   EXPECT_EQ(o.maxTasksPerCard, 16u);
+  EXPECT_EQ(o.overcommit, Permille(250));
   EXPECT_EQ(o.onlineIdle, millis(50));
   EXPECT_EQ(o.slice, (DurationRange{millis(1), millis(5)}));
   EXPECT_EQ(o.runDir, "/r");
@@ -158,6 +160,12 @@ TEST_F(OptionsTest, NamesTheFlagTheValueAndTheFix) {
       {"--cards=sim:0x1", "sim:8x32"},
       {"--max-tasks-per-card=0", "auto or a number"},
       {"--max-tasks-per-card=many", "auto or a number"},
+      {"--overcommit=half", "as in 0.5"},
+      {"--overcommit=.5", "as in 0.5"},
+      {"--overcommit=1.", "as in 0.5"},
+      {"--overcommit=-0.5", "as in 0.5"},
+      {"--overcommit=0.1234", "as in 0.5"},
+      {"--overcommit=4.001", "from 0 to 4"},
       {"--online-idle=fast", "100ms"},
       {"--online-idle=2h", "at most 1h"},
       {"--slice=5ms", "2ms..30ms"},

@@ -202,6 +202,13 @@ TEST(AskedTask, TakesSizesAsTextsAndAsNumbersOfGib) {
   }
 }
 
+TEST(AskedTask, TakesWhatAnOfflineTaskLends) {
+  const Result<AskedTask> spec = asked(R"({"class":"offline","memory_gib":6,"pageable":"4.5GiB"})");
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  EXPECT_EQ(spec->spec.task.pageable, mebibytes(4608));
+  EXPECT_EQ(asked("{}")->spec.task.pageable, Bytes(0));
+}
+
 TEST(AskedTask, WritesWholeGibAsOlderDaemonsKnowThem) {
   const auto written = [](const char* json) { return specJson(*readSpec(json, Side::Cluster)); };
   EXPECT_EQ(written(R"({"memory":"2GiB","host_memory":"0"})"),
