@@ -15,8 +15,10 @@ PagingState::Told readTask(GuestTask& task) {
   PagingState::Told told;
   for (auto& [slot, process] : task.processes) {
     if (task.pages.slotDead(slot)) continue;
+    const SlotPaging said = task.pages.slotPaging(slot);
+    if (said.takesNoPart()) continue;
     if (process->number == 0) process->number = ++task.paging.numbered;
-    told.processes.emplace_back(process->number, task.pages.slotPaging(slot));
+    told.processes.emplace_back(process->number, said);
   }
   told.sums = task.pages.pagingSums();
   told.limitOrder = task.paging.limitOrder;

@@ -1,5 +1,6 @@
 // Memory of the cards: lazily backed pages of the host, with the card's size as a limit.
 
+#include <fcntl.h>
 #include <map>
 #include <set>
 #include <sys/mman.h>
@@ -17,7 +18,8 @@ struct Block {
   int device = 0;
   std::uint32_t rm = 0;
   RmForm form = RmForm::kAlloc;
-  bool pooled = false;  // freed, it stays with the pool
+  bool pooled = false;   // freed, it stays with the pool
+  bool counted = false;  // of the card that processes share
 };
 
 struct Physical {  // of the virtual memory interface
@@ -48,6 +50,45 @@ std::uint64_t cardBytes() {
   return bytes;
 }
 
+// One card for several processes: what all have of it is a number in a file that they share. What a
+// process has at its end it gives back, but not where it is killed.
+class SharedCard {
+ public:
+  static SharedCard& only() {
+    static SharedCard& card = *new SharedCard;
+    return card;
+  }
+  bool take(Size bytes) {
+    if (!all_) return true;
+    const bool room = __atomic_add_fetch(all_, bytes, __ATOMIC_SEQ_CST) <= cardBytes();
+    if (room) {
+      own_ += bytes;
+    } else {
+      __atomic_sub_fetch(all_, bytes, __ATOMIC_SEQ_CST);
+    }
+    return room;
+  }
+  void give(Size bytes) {
+    if (!all_) return;
+    own_ -= bytes;
+    __atomic_sub_fetch(all_, bytes, __ATOMIC_SEQ_CST);
+  }
+
+ private:
+  SharedCard() {
+    const char* path = std::getenv("QGPU_STAND_IN_CARD");
+    const int file = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+    if (file < 0 || ftruncate(file, sizeof *all_) != 0) return;
+    void* at = mmap(nullptr, sizeof *all_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (at == MAP_FAILED) return;
+    all_ = static_cast<std::uint64_t*>(at);
+    std::atexit([] { only().give(only().own_); });
+  }
+  std::uint64_t* all_ = nullptr;
+  Size own_ = 0;
+};
+
 Size rounded(Size bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
 }
@@ -57,15 +98,20 @@ Result take(int device, Size bytes, Block& out, RmForm form = RmForm::kAlloc,
             std::uint32_t parent = 0) {
   if (bytes == 0) return kInvalidValue;
   std::uint64_t& used = heap().used[device];
-  if (bytes > cardBytes() - used) return kOutOfMemory;
+  if (bytes > cardBytes() - used || !SharedCard::only().take(bytes)) return kOutOfMemory;
   out = {bytes, device, 0, form};
-  if (!rmAllocate(bytes, out.rm, form, parent)) return kOutOfMemory;
+  if (!rmAllocate(bytes, out.rm, form, parent)) {
+    SharedCard::only().give(bytes);
+    return kOutOfMemory;
+  }
   used += bytes;
+  out.counted = true;
   return kSuccess;
 }
 
 void giveBack(const Block& block) {
   heap().used[block.device] -= block.bytes;
+  if (block.counted) SharedCard::only().give(block.bytes);
   rmFree(block.rm, block.form);
 }
 

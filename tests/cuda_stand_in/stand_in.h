@@ -8,7 +8,8 @@
 //
 // Its environment: QGPU_STAND_IN_DEVICES (1), QGPU_STAND_IN_BYTES per card (16 GiB),
 // QGPU_STAND_IN_CONTEXT (bytes of the card that a context asks the kernel for, where one answers;
-// 2 MiB, where a real one takes some hundred), and QGPU_STAND_IN_PRIVATE=1, under which
+// 2 MiB, where a real one takes some hundred), QGPU_STAND_IN_CARD=FILE, by which the processes that
+// name it have those bytes together, and QGPU_STAND_IN_PRIVATE=1, under which
 // cuGetProcAddress gives addresses that are no export's.
 // Kernels by name: "nothing", "sleep" (argument 0: microseconds), "add" (argument 0: device address
 // of a counter that it raises by one), "fill" (address, 64-bit words, seed), "stir" (address,

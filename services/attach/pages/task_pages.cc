@@ -16,6 +16,7 @@
 
 #include "runtime/planted.h"
 #include "services/wire/loans.h"
+#include "services/wire/paging.h"
 
 namespace qgpu {
 namespace {
@@ -159,7 +160,21 @@ Status TaskPages::adoptReport(Fd page) {
   reportMap_ = std::move(map);
   report_ = std::move(page);
   adopted_ = true;
+  keepAway();
   return ok();
+}
+
+// What is off the card under a manager of before stays off it until this one has room: processes
+// read this page as soon as they have it. A card's own words have other epochs.
+void TaskPages::keepAway() {
+  bool out = false;
+  std::uint32_t epoch = 0;
+  for (std::uint32_t i = 0; i < QGPU_SLOTS; i++) {
+    out = out || load(slot(i).pageable_out) != 0;
+    epoch = std::max(epoch, static_cast<std::uint32_t>(load(slot(i).paging_answer) >> 32));
+  }
+  if (!out || pageable_ == Bytes(0)) return;
+  storePaging(paging::pack({epoch + 1, paging::Phase::Out, 0}));
 }
 
 void TaskPages::clearSlot(std::uint32_t i) {

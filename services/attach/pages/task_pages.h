@@ -104,6 +104,8 @@ struct SlotPaging {
   std::uint64_t out = 0;
   std::uint64_t need = 0;
   std::uint64_t needSince = 0;  // at most now
+  // It has none of such memory and may never have: one that has says so before its first.
+  bool takesNoPart() const { return epoch == 0 && answer == 0 && need == 0; }
   bool operator==(const SlotPaging&) const = default;
 };
 
@@ -216,6 +218,7 @@ class TaskPages final : public RosterPages {
   qgpu_slot& slot(std::uint32_t i) const { return reportMap_.as<qgpu_report_page>()->slot[i]; }
   std::uint64_t bytes() const;
   void clearSlot(std::uint32_t i);
+  void keepAway();
   void sampleSlot(std::uint32_t i, Nanos now, GateSample& out);
   std::uint32_t readInFlight(std::uint32_t i);
   Nanos readStamp(std::uint64_t raw, std::int64_t& seen, Nanos now);

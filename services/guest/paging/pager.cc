@@ -244,12 +244,13 @@ void freed(const Chunk* chunks, std::uint32_t count) {
       Lock held(lock);
       step = memory->nextOfFreed();
     }
-    if (step.kind == Kind::None) return;
+    if (step.kind == Kind::None) break;
     const bool well = perform(step);
     Lock held(lock);
     memory->done(step, well);
     tell();
   }
+  ringDoorbell();  // others may have the room
 }
 
 void neverIdle() {
