@@ -1,6 +1,7 @@
 #include "actors/card/card_actor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "actors/policies.h"
 #include "runtime/planted.h"
@@ -261,14 +262,13 @@ void CardActor::carryOut(Turn& turn, Nanos cause, GateReport report) {
   arm(turn);
 }
 
-// Gates of who is away are shut in this turn too; what online does is told before the next one.
+// Gates of who is away are shut in this turn too.
 void CardActor::carryPaging(Turn& turn) {
-  for (const ResidencyOrder& order : paging_.orders()) orderPaging(order, turn);
-  paging_.orders().clear();
   for (const ArbiterNote& note : decisions_.notes) {
     if (note.kind == ArbiterNote::Kind::OnlineActive) paging_.online(true, turn.now());
     if (note.kind == ArbiterNote::Kind::OnlineIdle) paging_.online(false, turn.now());
   }
+  for (const ResidencyOrder& order : std::exchange(paging_.orders(), {})) orderPaging(order, turn);
 }
 
 void CardActor::orderPaging(const ResidencyOrder& order, Turn& turn) {
@@ -302,7 +302,7 @@ void CardActor::orderPaging(const ResidencyOrder& order, Turn& turn) {
     case Kind::End:
       return askForEnd(order.task, turn);
     case Kind::Answered:  // who asked tries again by itself, for as long as its gate page says
-      return;
+      return paging_.answered(order.request, order.room, turn.now());
   }
 }
 

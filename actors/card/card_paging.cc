@@ -30,6 +30,7 @@ void CardPaging::join(TaskId id, Bytes pageable, Nanos now) {
 void CardPaging::leave(TaskId id, Nanos now) {
   const auto found = tasks_.find(id);
   if (found == tasks_.end()) return;
+  catchUp(now);
   if (core_ && found->second.joined) core_->leave(id, now, orders_);
   const Task task = std::move(found->second);
   tasks_.erase(found);
@@ -42,6 +43,7 @@ void CardPaging::told(schema::Paged::Reader paged, Nanos now) {
   const TaskId id{paged.getTask()};
   const auto found = tasks_.find(id);
   if (found == tasks_.end()) return;
+  catchUp(now);
   Task& task = found->second;
   task.told = true;
   task.firm = Bytes(bounded(paged.getFirmBytes()));
@@ -67,7 +69,8 @@ void CardPaging::told(schema::Paged::Reader paged, Nanos now) {
       std::any_of(task.processes.begin(), task.processes.end(), [&](const auto& process) {
         return process.second.out > Bytes(0) && !before.contains(process.first);
       });
-  if (!task.joined || cameBack) return joinCore(id, task, now);
+  const bool ends = task.joined && core_->state(id) == Residency::State::Ending;
+  if (!task.joined || (cameBack && !ends)) return joinCore(id, task, now);
   core_->holds(id, task.held - task.out, task.out, task.more, now, orders_);
   tellProcesses(id, task, before, now);
   if (stands) core_->trimmed(id, limit, task.held - task.out, now, orders_);
@@ -97,6 +100,8 @@ void CardPaging::needsOf(Task& task, const std::map<std::uint32_t, Process>& bef
                               : std::clamp(Nanos(bounded(process.needSince)), now - kNeedLate, now);
     if (goesOn && was->second.need == process.need) {
       process.request = was->second.request;
+      process.againAt = was->second.againAt;
+      process.over = was->second.over;
       over.erase(was);
     }
   }
@@ -119,7 +124,7 @@ std::pair<TaskId, Bytes> CardPaging::waiting() const {
   Nanos from = kNever;
   for (const auto& [id, task] : tasks_) {
     for (const auto& [number, process] : task.processes) {
-      if (process.request == 0 || process.needFrom >= from) continue;
+      if (process.request == 0 || process.over || process.needFrom >= from) continue;
       from = process.needFrom;
       oldest = {id, process.need};
     }
@@ -167,17 +172,52 @@ void CardPaging::begin(Nanos now) {
 }
 
 void CardPaging::online(bool busy, Nanos now) {
+  catchUp(now);
   online_ = busy;
   if (core_) core_->online(busy, now);
 }
 
-void CardPaging::expire(Nanos now) {
-  if (!core_ && now >= gatheredAt_) return begin(now);
+// What is due comes before what is told: a deadline that something else passes by is none any more.
+void CardPaging::catchUp(Nanos now) {
   if (core_ && now >= core_->nextDeadline()) core_->expire(now, orders_);
 }
 
+void CardPaging::expire(Nanos now) {
+  if (!core_ && now >= gatheredAt_) return begin(now);
+  catchUp(now);
+  askAgain(now);
+}
+
+void CardPaging::answered(std::uint64_t request, bool room, Nanos now) {
+  for (auto& [id, task] : tasks_) {
+    for (auto& [number, process] : task.processes) {
+      if (process.request != request) continue;
+      process.over = true;
+      if (room) process.againAt = now + kAskAgain;
+    }
+  }
+}
+
+void CardPaging::askAgain(Nanos now) {
+  for (auto& [id, task] : tasks_) {
+    for (auto& [number, process] : task.processes) {
+      if (now < process.againAt) continue;
+      process.againAt = kNever;
+      process.over = false;
+      core_->given(process.request, now, orders_);
+      process.request = ++requests_;
+      core_->need(process.request, process.need, process.needFrom, now, orders_);
+    }
+  }
+}
+
 Nanos CardPaging::nextDeadline() const {
-  return core_ ? core_->nextDeadline() : gatheredAt_;
+  if (!core_) return gatheredAt_;
+  Nanos next = core_->nextDeadline();
+  for (const auto& [id, task] : tasks_) {
+    for (const auto& [number, process] : task.processes) next = std::min(next, process.againAt);
+  }
+  return next;
 }
 
 }  // namespace qgpu

@@ -27,6 +27,8 @@ class CardPaging {
  public:
   static constexpr Nanos kGather = millis(500);
   static constexpr Nanos kNeedLate = millis(100);  // from its refusal to the manager's look at it
+  // A need that was answered with room and is there still found the room taken: it asks again.
+  static constexpr Nanos kAskAgain = millis(50);
 
   // Nothing: the card is not overcommitted, and every method does nothing.
   explicit CardPaging(std::optional<ResidencyConfig> config) : config_(config) {}
@@ -44,6 +46,7 @@ class CardPaging {
   Nanos nextDeadline() const;
 
   ResidencyOrders& orders() { return orders_; }
+  void answered(std::uint64_t request, bool room, Nanos now);
   // The number of this limit, which is told back once it stands in the page.
   std::uint64_t numberLimit(TaskId task) { return tasks_.at(task).limitOrder = ++limits_; }
   // The oldest need that waits, for which a task is ended; kNone: it is over.
@@ -61,6 +64,8 @@ class CardPaging {
     std::uint64_t needSince = 0;  // as it says
     std::uint64_t request = 0;    // of that need; 0: none
     Nanos needFrom{0};            // as it is believed
+    Nanos againAt = kNever;       // it was answered with room: asked again then
+    bool over = false;            // it was answered
   };
   struct Task {
     Bytes pageable{0};
@@ -72,6 +77,8 @@ class CardPaging {
   };
 
   void begin(Nanos now);
+  void catchUp(Nanos now);
+  void askAgain(Nanos now);
   void joinCore(TaskId id, Task& task, Nanos now);
   void tellOthers(Nanos now);
   void tellProcesses(TaskId id, Task& task, const std::map<std::uint32_t, Process>& before,

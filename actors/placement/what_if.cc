@@ -181,6 +181,7 @@ class Remedies {
     const auto withMem = [this](std::int64_t steps) {
       ClusterAsk less = ask_;
       less.task.mem = kMemoryStep * steps;
+      less.task.pageable = std::min(less.task.pageable, less.task.mem);
       return less;
     };
     const std::int64_t steps = most(ask_.task.mem / kMemoryStep - 1, withMem);

@@ -164,6 +164,7 @@ void Residency::attached(TaskId id, std::uint32_t process, Nanos now, ResidencyO
   if (!task || !task->processes.insert(process).second) return;
   // Where nobody is waited for there is nothing to say: it has no memory yet, and finds the word.
   if (!task->awaited.empty()) task->awaited.insert(process);
+  if (task->state == State::In || task->state == State::Returning) task->mayMake = true;
   review(orders);
 }
 
@@ -171,7 +172,11 @@ void Residency::died(TaskId id, std::uint32_t process, Nanos now, ResidencyOrder
   tick(now);
   if (Task* task = find(id)) {
     task->processes.erase(process);
-    if (task->processes.empty()) task->mayMake = false;
+    if (task->processes.empty()) {
+      task->mayMake = false;
+      // The next process of it asks for what it makes: until then nothing is kept for it.
+      if (task->limit > Bytes(0)) grantLimit(id, *task, Bytes(0), orders);
+    }
     if (task->awaited.erase(process) != 0) settle(id, *task, orders);
   }
   review(orders);

@@ -55,10 +55,10 @@ enum class PagingAnswer : std::uint8_t { None, Idle, Left, In, NoRoom };
 
 struct ResidencyOrder {
   enum class Kind : std::uint8_t {
-    Tell,    // `word` to the task; from a Drain on it is not granted the card
-    Back,    // it may be granted the card again
-    Limit,   // `bytes`; where it is lower than before, trimmed() is to be said
-    End,     // of the task: it gave no room for a need
+    Tell,      // `word` to the task; from a Drain on it is not granted the card
+    Back,      // it may be granted the card again
+    Limit,     // `bytes`; where it is lower than before, trimmed() is to be said
+    End,       // of the task: it gave no room for a need
     Answered,  // the need `request`: has room, or not
   };
   Kind kind = Kind::Back;

@@ -72,7 +72,8 @@ Status AttachServer::adoptPage(std::uint64_t id) {
 
 bool AttachServer::welcome(std::uint64_t id, std::uint32_t slot) {
   const Hello& hello = hellos_.at(id);
-  const GuestTask& task = *tasks_.at(hello.task);
+  GuestTask& task = *tasks_.at(hello.task);
+  task.pages.keepAway();
   qgpu_welcome record{};
   record.magic = QGPU_ATTACH_MAGIC;
   record.version = QGPU_ABI_VERSION;

@@ -13,10 +13,13 @@ using What = schema::PagingOrder::What;
 // Answers first, see the header.
 PagingState::Told readTask(GuestTask& task) {
   PagingState::Told told;
+  std::uint64_t mayNeed = task.pages.firmLeft();
   for (auto& [slot, process] : task.processes) {
     if (task.pages.slotDead(slot)) continue;
-    const SlotPaging said = task.pages.slotPaging(slot);
+    SlotPaging said = task.pages.slotPaging(slot);
     if (said.takesNoPart()) continue;
+    said.need = std::min(said.need, mayNeed);  // all of them together
+    mayNeed -= said.need;
     if (process->number == 0) process->number = ++task.paging.numbered;
     told.processes.emplace_back(process->number, said);
   }
@@ -60,19 +63,23 @@ void PagingNews::order(schema::PagingOrder::Reader order, ActorId from) {
 
 void PagingNews::look(GuestTask& task) {
   if (task.paging.card == ActorId::kNobody) return;
-  const PagingState::Told before = task.paging.told.value_or(PagingState::Told());
-  if (!tellIfChanged(task) || !anyNeedIsNew(*task.paging.told, before)) return;
-  for (auto& [id, other] : tasks_) {
-    if (other->paging.card == task.paging.card) tellIfChanged(*other);
-  }
-}
-
-bool PagingNews::tellIfChanged(GuestTask& task) {
   PagingState::Told now = readTask(task);
-  if (task.paging.told == now) return false;
+  if (task.paging.told == now) return;
+  const PagingState::Told before = task.paging.told.value_or(PagingState::Told());
+  if (now.sums.more > before.sums.more || anyNeedIsNew(now, before)) tellOthers(task);
   task.paging.told = std::move(now);
   tell(task);
-  return true;
+}
+
+// What it is to be given is decided by what they have.
+void PagingNews::tellOthers(const GuestTask& task) {
+  for (auto& [id, other] : tasks_) {
+    if (other.get() == &task || other->paging.card != task.paging.card) continue;
+    PagingState::Told now = readTask(*other);
+    if (other->paging.told == now) continue;
+    other->paging.told = std::move(now);
+    tell(*other);
+  }
 }
 
 void PagingNews::tell(const GuestTask& task) {

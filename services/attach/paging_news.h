@@ -26,12 +26,12 @@ class PagingNews {
 
   // Of an unknown task it changes nothing.
   void order(schema::PagingOrder::Reader order, ActorId from);
-  // Tells what changed. Where the card refused somebody memory, also of all others of that card:
-  // what they took rings no doorbell.
+  // Tells what changed. Where the card refused somebody memory, or its limit did, first of all
+  // others of that card: what they took rings no doorbell.
   void look(GuestTask& task);
 
  private:
-  bool tellIfChanged(GuestTask& task);
+  void tellOthers(const GuestTask& task);
   void tell(const GuestTask& task);
 
   Outlet& outlet_;

@@ -165,6 +165,12 @@ Error refused(Error store) {
 Status checkOvercommit(const ManagerOptions& options, const std::vector<Card>& cards) {
   if (options.overcommit == Permille(0)) return ok();
   for (const Card& card : cards) {
+    const bool imagined = card.platform.empty();
+    if (!imagined && card.platform != "NVIDIA CUDA") {
+      return fail(ErrorCode::InvalidArgument,
+                  "--overcommit: card " + card.id + " is of platform '" + card.platform +
+                      "', and only memory of CUDA can leave a card: give no --overcommit");
+    }
     if (card.suspend == schema::Suspend::GATE) continue;
     const std::string how = card.suspend == schema::Suspend::RM ? "rm" : "freeze";
     return fail(ErrorCode::InvalidArgument,

@@ -72,7 +72,8 @@ void task(DocumentWriter& json, schema::ClusterTask::Reader task) {
   json.field("class", className(spec.getClass())).field("node", view(task.getNode()));
   json.field("card", joined(task.getCards())).count("cards", spec.getCards());
   json.count("share_permille", spec.getSharePermille()).count("mem_bytes", spec.getMemBytes());
-  json.count("mem_used_bytes", use.getMemBytes()).field("state", stateOf(task));
+  json.count("mem_used_bytes", use.getMemBytes() + use.getPageableHeld());
+  json.field("state", stateOf(task));
   json.field("place", placeStateName(task.getState())).count("epoch", task.getEpoch());
   json.count("node_task", task.getNodeTask()).count("processes", use.getProcesses());
   json.count("gpu_ns", use.getGpuNs()).count("used_ns", use.getUsedNs());

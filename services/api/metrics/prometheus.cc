@@ -192,8 +192,9 @@ void cardFamilies(Page& page, Cards cards) {
 void taskFamilies(Page& page, Tasks tasks) {
   page.perTask(tasks, "qgpu_task_memory_quota_bytes", "gauge", "Memory that it may allocate.",
                [](Task t) { return count(t.getSpec().getMemBytes()); });
-  page.perTask(tasks, "qgpu_task_memory_used_bytes", "gauge", "Memory that it has allocated.",
-               [](Task t) { return count(t.getUse().getMemBytes()); });
+  page.perTask(
+      tasks, "qgpu_task_memory_used_bytes", "gauge", "Memory that it has allocated.",
+      [](Task t) { return count(t.getUse().getMemBytes() + t.getUse().getPageableHeld()); });
   page.perTask(tasks, "qgpu_task_memory_peak_bytes", "gauge", "The most it had allocated.",
                [](Task t) { return count(t.getUse().getMemPeak()); });
   page.perTask(tasks, "qgpu_task_share_permille", "gauge", "Share of its card.",

@@ -160,20 +160,29 @@ Status TaskPages::adoptReport(Fd page) {
   reportMap_ = std::move(map);
   report_ = std::move(page);
   adopted_ = true;
-  keepAway();
   return ok();
 }
 
-// What is off the card under a manager of before stays off it until this one has room: processes
-// read this page as soon as they have it. A card's own words have other epochs.
+// Under a manager that overcommitted nothing all of it was firm, and stays so.
+void TaskPages::lowerPageable() {
+  const Bytes most(
+      static_cast<std::int64_t>(static_cast<std::uint64_t>(quota_.value) -
+                                std::min(bytes(), static_cast<std::uint64_t>(quota_.value))));
+  if (pageable_ <= most) return;
+  pageable_ = most;
+  store(gateMap_.as<qgpu_gate_page>()->pageable_bytes, static_cast<std::uint64_t>(most.value));
+}
+
 void TaskPages::keepAway() {
+  if (pageable_ == Bytes(0) || load(gateMap_.as<qgpu_gate_page>()->paging) != 0) return;
+  lowerPageable();
   bool out = false;
   std::uint32_t epoch = 0;
   for (std::uint32_t i = 0; i < QGPU_SLOTS; i++) {
     out = out || load(slot(i).pageable_out) != 0;
     epoch = std::max(epoch, static_cast<std::uint32_t>(load(slot(i).paging_answer) >> 32));
   }
-  if (!out || pageable_ == Bytes(0)) return;
+  if (!out) return;
   storePaging(paging::pack({epoch + 1, paging::Phase::Out, 0}));
 }
 
@@ -424,14 +433,21 @@ UseSample TaskPages::use() {
   out.launches = launchesTotal_;
   out.gpuNs = gpuNsTotal_;
   out.refused = refusedTotal_;
-  const PagingSums paging = pagingSums();
-  out.pageableHeld = paging.held;
-  out.pageableOut = paging.out;
+  if (pageable_ > Bytes(0)) {
+    const PagingSums paging = pagingSums();
+    out.pageableHeld = paging.held;
+    out.pageableOut = paging.out;
+  }
   auto* header = reportMap_.as<qgpu_report_page>();
   if (load(header->magic) != QGPU_REPORT_MAGIC || load(header->task) != task_) {
     faults_ |= kFaultHeader;
   }
   return out;
+}
+
+std::uint64_t TaskPages::firmLeft() const {
+  const auto firm = static_cast<std::uint64_t>((quota_ - pageable_).value);
+  return firm - std::min(firm, bytes());
 }
 
 SlotPaging TaskPages::slotPaging(std::uint32_t i) {
@@ -441,10 +457,11 @@ SlotPaging TaskPages::slotPaging(std::uint32_t i) {
   out.epoch = static_cast<std::uint32_t>(answer >> 32);
   out.answer = static_cast<std::uint32_t>(answer);
   out.out = std::min(load(s.pageable_out), static_cast<std::uint64_t>(pageable_.value));
-  const auto firm = static_cast<std::uint64_t>((quota_ - pageable_).value);
-  const auto now = static_cast<std::uint64_t>(around_->now().value);
-  out.need = std::min(load(s.need_bytes), firm - std::min(firm, bytes()));
-  if (out.need != 0) out.needSince = std::min(load(s.need_since_ns), now);
+  out.need = std::min(load(s.need_bytes), firmLeft());
+  if (out.need == 0) return out;
+  const std::uint64_t since = load(s.need_since_ns);
+  // What is to come is no time; it must not read as another one at each look.
+  out.needSince = since <= static_cast<std::uint64_t>(around_->now().value) ? since : 0;
   return out;
 }
 

@@ -169,6 +169,10 @@ class TaskPages final : public RosterPages {
   // --- memory that leaves the card: stored, and then all who wait for it wake ---
   void storePaging(std::uint64_t word);  // of paging::pack()
   void storePageableLimit(Bytes limit);
+  // Before a process reads the page, where no card's word stands in it: what is off the card under
+  // a manager of before stays off it until such a word, whose epochs are others; and what was firm
+  // under one that overcommitted nothing stays firm.
+  void keepAway();
   Bytes pageable() const { return pageable_; }
 
   // Launches fail from now on; waiters wake, see it and wake the next.
@@ -192,6 +196,7 @@ class TaskPages final : public RosterPages {
   // What each process says is read before the sums: these are stored before the answer that they
   // belong to.
   SlotPaging slotPaging(std::uint32_t slot);
+  std::uint64_t firmLeft() const;  // of the quota of what stays
   PagingSums pagingSums();
   std::uint32_t driverThread(std::uint32_t slot, std::uint32_t index) const;
   // Bits of PageFault, of all that was seen since create().
@@ -218,7 +223,7 @@ class TaskPages final : public RosterPages {
   qgpu_slot& slot(std::uint32_t i) const { return reportMap_.as<qgpu_report_page>()->slot[i]; }
   std::uint64_t bytes() const;
   void clearSlot(std::uint32_t i);
-  void keepAway();
+  void lowerPageable();
   void sampleSlot(std::uint32_t i, Nanos now, GateSample& out);
   std::uint32_t readInFlight(std::uint32_t i);
   Nanos readStamp(std::uint64_t raw, std::int64_t& seen, Nanos now);

@@ -73,13 +73,20 @@ bool Need::mayHave() {
     ringDoorbell();
   }
   if (now >= end_) return false;
+  // What it waits for is told as a need; in the slot's bytes it would count as taken as well.
+  const std::uint32_t generation = session.generation.load();
+  release(wanted_.cost, generation);
   sleepNs(kAgainNs);
-  return true;
+  lost_ = wanted_.cost != 0 && !reserve(wanted_.cost);
+  return !lost_;
 }
 
 Need::~Need() {
   if (end_ == 0) return;
-  shared(session.slot->need_bytes).fetch_sub(wanted_.bytes);
+  qgpu_slot& slot = *session.slot;
+  // What others of the process still wait for is younger.
+  const std::uint64_t before = shared(slot.need_bytes).fetch_sub(wanted_.bytes);
+  if (before != wanted_.bytes) shared(slot.need_since_ns).store(nowNs());
   ringDoorbell();
 }
 

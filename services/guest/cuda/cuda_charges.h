@@ -87,12 +87,14 @@ class Need {
   ~Need();
   Need(const Need&) = delete;
   Need& operator=(const Need&) = delete;
-  // Waits a moment. False: it is refused.
+  // Waits a moment, without its part of the quota. False: it is refused.
   bool mayHave();
+  bool lost() const { return lost_; }  // others of the task took that part meanwhile
 
  private:
   const Wanted wanted_;
   std::uint64_t end_ = 0;  // 0: nothing was told
+  bool lost_ = false;
 };
 
 // Allocates under the quota; `allocate(name)` is the driver's call.
@@ -112,6 +114,11 @@ cuda::Result charged(Kind kind, Wanted wanted, cuda::Ctx context, Allocate alloc
   if (rc == cuda::kOutOfMemory) [[unlikely]] {
     Need need(wanted);
     while (rc == cuda::kOutOfMemory && need.mayHave()) rc = allocate(name);
+    if (need.lost()) {
+      --cudaThread.insideDriver;
+      free(charge);
+      return answered(rc);
+    }
   }
   --cudaThread.insideDriver;
   if (rc != cuda::kSuccess) {

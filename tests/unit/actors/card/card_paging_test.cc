@@ -1,5 +1,6 @@
 // A card whose memory may be overcommitted, before a gate port that is played here.
 
+#include <capnp/message.h>
 #include <gtest/gtest.h>
 
 #include "actors/card/card_actor.h"
@@ -215,6 +216,17 @@ TEST_F(CardPagingTest, M6_WhoGivesNoRoomInTimeIsEndedForWhoNeedsIt) {
   EXPECT_EQ(room.getBytes(), bytesOf(10));
 }
 
+TEST_F(CardPagingTest, M6_WhoWasAnsweredAndFoundTheRoomTakenAsksAgain) {
+  trainingFillsTheCard();
+  servingNeeds(4);
+  EXPECT_EQ(word(kTraining).phase, Phase::In) << "there are 5";
+  joined(kOther, schema::TaskClass::ORDINARY, 0);
+  told(kOther, {.firm = 4});
+  EXPECT_EQ(word(kTraining).phase, Phase::In);
+  fixture.advance(CardPaging::kAskAgain);
+  EXPECT_EQ(word(kTraining).phase, Phase::Drain);
+}
+
 TEST_F(CardPagingTest, A10_ANeedIsNoOlderThanTheManagersLookAtIt) {
   trainingFillsTheCard();
   told(kServing, {.firm = 5, .processes = {{.need = 10, .since = 1}}});
@@ -228,6 +240,46 @@ TEST_F(CardPagingTest, ANeedThatIsOverAsksNobody) {
   told(kServing, {.firm = 5});
   fixture.advance(seconds(3));
   EXPECT_EQ(node.count(schema::Envelope::ROOM_NEEDED), 0u);
+}
+
+// Whatever else is told at that moment.
+TEST(CardPagingDeadlines, NoneIsLost) {
+  Nanos now = seconds(1000);
+  CardPaging paging(ResidencyConfig{.memory = mebibytes(1024)});
+  const auto told = [&](std::int64_t held, std::uint32_t epoch, PagingAnswer answer) {
+    capnp::MallocMessageBuilder message;
+    auto paged = message.initRoot<schema::Paged>();
+    paged.setTask(kTraining);
+    paged.setHeldBytes(static_cast<std::uint64_t>(mebibytes(held).value));
+    auto list = paged.initProcesses(1);
+    list[0].setProcess(1);
+    list[0].setEpoch(epoch);
+    list[0].setAnswer(static_cast<std::uint32_t>(answer));
+    paging.told(paged.asReader(), now);
+  };
+  const auto lastWord = [&] {
+    PagingWord last;
+    for (const ResidencyOrder& order : paging.orders()) {
+      if (order.kind == ResidencyOrder::Kind::Tell) last = order.word;
+    }
+    return last;
+  };
+  paging.join(TaskId{kTraining}, mebibytes(1024), now);
+  told(1024, 0, PagingAnswer::None);
+  now += CardPaging::kGather;
+  paging.expire(now);
+  told(1024, lastWord().epoch, PagingAnswer::In);
+  now += seconds(30);
+  paging.join(TaskId{kServing}, Bytes(0), now);
+  capnp::MallocMessageBuilder message;
+  auto needs = message.initRoot<schema::Paged>();
+  needs.setTask(kServing);
+  needs.initProcesses(1)[0].setNeedBytes(1 << 20);
+  paging.told(needs.asReader(), now);
+  ASSERT_EQ(lastWord().phase, Phase::Drain);
+  now += millis(101);  // the drain is in vain, and something else comes first
+  paging.online(true, now);
+  EXPECT_EQ(lastWord().phase, Phase::In);
 }
 
 TEST_F(CardPagingTest, M3_ALimitIsNotBelievedInTheTurnThatOrdersIt) {

@@ -451,6 +451,22 @@ TEST_F(ResidencyTest, M7_WhoIsOutStaysOutForANewManagerUntilThereIsRoom) {
   EXPECT_EQ(told(kA), Phase::In);
 }
 
+TEST_F(ResidencyTest, M3_TheNextProcessOfATaskAsksForWhatItMakes) {
+  joins(kA, gibibytes(12));
+  residency->died(kA, 0, now, orders);
+  EXPECT_EQ(residency->limit(kA), Bytes(0)) << "nobody is there who may have more";
+  residency->trimmed(kA, Bytes(0), gibibytes(12), now, orders);
+  holds(kA, Bytes(0));
+  joins(kB, gibibytes(16));
+  EXPECT_EQ(residency->room(), Bytes(0));
+  residency->attached(kA, 1, now, orders);
+  wants(kA, Bytes(0), gibibytes(12));
+  EXPECT_EQ(residency->limit(kA), Bytes(0)) << "another has the room";
+  residency->leave(kB, now, orders);
+  EXPECT_EQ(residency->limit(kA), gibibytes(12));
+  EXPECT_EQ(residency->room(), gibibytes(4)) << "it may make what it was given";
+}
+
 TEST_F(ResidencyTest, WhatIsOldOrOfNobodyChangesNothing) {
   joins(kA, gibibytes(16));
   residency->need(1, gibibytes(1), now, now, orders);

@@ -34,6 +34,7 @@ class PagingNewsTest : public AttachTest {
     bind(id, schema::TaskClass::OFFLINE);
     watch(id);
     Result<GuestClient> client = attachPaged(id);
+    if (client) answer(*client, 0, Answer::In);  // it takes part
     EXPECT_TRUE(until([&] { return heard(id) != nullptr && heard(id)->processes.size() == 1; }));
     return client;
   }
@@ -141,6 +142,56 @@ TEST_F(PagingNewsTest, M6_ANeedIsToldWithWhatAllOthersOfTheCardHold) {
   EXPECT_NE(heard(8)->processes[0].needSince, 0u);
 }
 
+TEST_F(PagingNewsTest, AProcessTakesPartFromItsFirstAnswerOn) {
+  start();
+  bind(7, schema::TaskClass::OFFLINE);
+  watch(7);
+  auto client = attachPaged(7);
+  ASSERT_TRUE(client.ok());
+  put(client->slot().bytes, kMiB);
+  client->ring();
+  ASSERT_TRUE(until([&] { return heard(7) != nullptr && heard(7)->firm == kMiB; }));
+  EXPECT_TRUE(heard(7)->processes.empty());
+  answer(*client, 0, Answer::In);
+  EXPECT_TRUE(until([&] { return heard(7)->processes.size() == 1; }));
+}
+
+TEST_F(PagingNewsTest, C7_WhatProcessesNeedIsBoundedByWhatTheirTaskMayHave) {
+  start();
+  pageableOfTasks = Bytes(0);
+  auto first = watched(8);
+  ASSERT_TRUE(first.ok());
+  Child second([&] {
+    auto begun = GuestClient::begin(socket(), GuestClient::hello(tokenOf(8)), -1);
+    if (!begun || !begun->finish(20'000)) return 1;
+    put(begun->slot().need_bytes, 40 * kMiB);
+    begun->ring();
+    ::pause();
+    return 0;
+  });
+  ASSERT_TRUE(until([&] { return heard(8)->processes.size() == 2; }));
+  put(first->slot().need_bytes, 40 * kMiB);
+  first->ring();
+  EXPECT_TRUE(until(
+      [&] { return heard(8)->processes[0].need + heard(8)->processes[1].need == 64 * kMiB; }));
+  second.kill();
+}
+
+TEST_F(PagingNewsTest, WhatWasFirmUnderAManagerOfBeforeStaysFirm) {
+  start();
+  pageableOfTasks = Bytes(0);
+  bind(7, schema::TaskClass::OFFLINE);
+  auto client = attachPaged(7);
+  ASSERT_TRUE(client.ok());
+  put(client->slot().bytes, 40 * kMiB);
+  start();
+  pageableOfTasks = mebibytes(48);
+  bind(7, schema::TaskClass::OFFLINE);
+  auto again = returnSelf(7, *client);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again->gatePage().pageable_bytes, 24 * kMiB);
+}
+
 TEST_F(PagingNewsTest, M7_ADeadProcessIsGoneAndItsBytesWithIt) {
   start();
   bind(7, schema::TaskClass::OFFLINE);
@@ -178,7 +229,8 @@ TEST_F(PagingNewsTest, M7_TheNextManagerReadsWhoHasWhatAndWhichEpochItSaw) {
   ASSERT_TRUE(until([&] { return heard(7) != nullptr && heard(7)->processes.size() == 1; }));
   EXPECT_EQ(heard(7)->processes[0].epoch, 5u);
   EXPECT_EQ(heard(7)->out, 40 * kMiB);
-  EXPECT_EQ(again->gatePage().paging, 0u);
+  EXPECT_EQ(paging::unpack(again->gatePage().paging), (paging::Word{6, Phase::Out, 0}))
+      << "from the beginning: it stays as it is";
 }
 
 TEST_F(PagingNewsTest, AnOlderLibraryIsRefusedAndToldWhy) {

@@ -742,6 +742,26 @@ std::string stateOf(pid_t thread) {
   return name == all.npos ? "-" : all.substr(name + 2, 1);
 }
 
+std::string obey(const std::string& line);
+
+std::string onThreads(const std::string& verb, std::istringstream& in) {
+  if (verb == "aside") {  // in another thread, which the next "aside" or "joinaside" ends
+    std::string rest;
+    std::getline(in, rest);
+    if (p.aside.joinable()) p.aside.join();
+    p.asideThread = 0;
+    p.aside = std::thread([rest] {
+      t.cuCtxSetCurrent(p.context);
+      p.asideThread = gettid();
+      p.asideAnswer = obey(rest);
+    });
+    return "ok";
+  }
+  if (verb == "joinaside") return p.aside.join(), p.asideAnswer;
+  if (verb == "asideat") return stateOf(p.asideThread);
+  return "";
+}
+
 std::string obey(const std::string& line) {
   std::istringstream in(line);
   std::string verb;
@@ -793,24 +813,10 @@ std::string obey(const std::string& line) {
     in >> bytes;
     return std::to_string(race(bytes));
   }
-  if (verb == "aside") {  // in another thread, which the next "aside" or "joinaside" ends
-    std::string rest;
-    std::getline(in, rest);
-    if (p.aside.joinable()) p.aside.join();
-    p.asideThread = 0;
-    p.aside = std::thread([rest] {
-      t.cuCtxSetCurrent(p.context);
-      p.asideThread = gettid();
-      p.asideAnswer = obey(rest);
-    });
-    return "ok";
-  }
-  if (verb == "joinaside") return p.aside.join(), p.asideAnswer;
-  if (verb == "asideat") return stateOf(p.asideThread);
   if (verb == "atexit") {
     return text(std::atexit([] { t.cuMemsetD8_v2(p.buffer, 0, 64); }));
   }
-  for (auto* area : {onStreams, onMemory, onDriver, onContexts}) {
+  for (auto* area : {onThreads, onStreams, onMemory, onDriver, onContexts}) {
     std::istringstream again(line);
     again >> verb;
     const std::string answer = area(verb, again);

@@ -394,6 +394,7 @@ TEST(CudaNeeds, WhatTheCardRefusesIsToldAndAskedForAgain) {
   ASSERT_EQ(s.guest.ask("aside alloc plain 1 " + number(bytes)), "ok");
   EXPECT_TRUE(eventually([&] { return s.manager.slot(0).need_bytes == bytes; }));
   EXPECT_GT(s.manager.slot(0).need_since_ns, 0U);
+  EXPECT_TRUE(eventually([&] { return s.manager.bytes() == kCudaInitBytes; })) << "not both";
   ASSERT_EQ(s.guest.ask("answer cuMemAlloc_v2 0"), "ok");
   EXPECT_EQ(s.guest.ask("joinaside"), "0");
   EXPECT_EQ(s.manager.slot(0).need_bytes, 0U);
