@@ -141,13 +141,14 @@ void Residency::join(TaskId id, Bytes quota, Bytes in, Bytes out,
   task.in = in;
   task.out = out;
   task.stayFor = config_.stayMin;
-  grantLimit(id, task, in + out, orders);
+  grantLimit(id, task, limitOf(task), orders);
   task.ceiling = std::max(quota, in + out);
   if (out > Bytes(0)) {
     stayAsYouAre(id, task, orders);
   } else {
     takeBack(id, task, orders);
   }
+  task.mayMake = true;  // also those that are not known yet
   review(orders);
 }
 
@@ -172,12 +173,10 @@ void Residency::died(TaskId id, std::uint32_t process, Nanos now, ResidencyOrder
   tick(now);
   if (Task* task = find(id)) {
     task->processes.erase(process);
-    if (task->processes.empty()) {
-      task->mayMake = false;
-      // The next process of it asks for what it makes: until then nothing is kept for it.
-      if (task->limit > Bytes(0)) grantLimit(id, *task, Bytes(0), orders);
-    }
+    const bool last = task->processes.empty();
+    if (last) task->mayMake = false;
     if (task->awaited.erase(process) != 0) settle(id, *task, orders);
+    if (last && task->limit > Bytes(0)) grantLimit(id, *task, limitOf(*task), orders);
   }
   review(orders);
 }
@@ -360,14 +359,20 @@ void Residency::queueWaits(ResidencyOrders& orders) {
       waits_.push_back(id);
     } else if (task.state == State::Out) {
       // It freed all that was out, or nothing could leave.
-      grantLimit(id, task, task.in + task.out, orders);
+      grantLimit(id, task, limitOf(task), orders);
       takeBack(id, task, orders);
     }
   }
 }
 
+// What it has and no more. The next process of a task that has none asks for what it makes: until
+// then nothing is kept for it.
+Bytes Residency::limitOf(const Task& task) {
+  return task.processes.empty() ? Bytes(0) : task.in + task.out;
+}
+
 void Residency::takeBack(TaskId id, Task& task, ResidencyOrders& orders) {
-  task.mayMake = true;
+  task.mayMake = !task.processes.empty();
   enter(task, State::Returning);
   tell(id, task, PagingWord::Phase::In, Permille(0), orders);
   settle(id, task, orders);
@@ -377,7 +382,7 @@ void Residency::takeBack(TaskId id, Task& task, ResidencyOrders& orders) {
 // that got only its return would be sent out again before its turn for more came.
 Bytes Residency::wantedBy(const Task& task) const {
   const bool out = task.state == State::Out;
-  if (!out && task.state != State::In) return Bytes(0);
+  if (!out && (task.state != State::In || task.processes.empty())) return Bytes(0);
   const Bytes has = task.in + task.out;
   const Bytes all = std::max(std::min(has + task.more, task.quota), has);
   return std::max((out && all > forPageable() ? has : all) - task.kept(), Bytes(0));

@@ -162,6 +162,7 @@ class Residency {
   bool answerNeeds(ResidencyOrders& orders);
   void queueWaits(ResidencyOrders& orders);
   void grantWaits(ResidencyOrders& orders);
+  static Bytes limitOf(const Task& task);
   void takeBack(TaskId id, Task& task, ResidencyOrders& orders);
   void grantLimit(TaskId id, Task& task, Bytes limit, ResidencyOrders& orders);
   Bytes wantedBy(const Task& task) const;
