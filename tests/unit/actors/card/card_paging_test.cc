@@ -38,6 +38,7 @@ class CardPagingTest : public ::testing::Test {
     id = fixture.add(card);
     fixture.advance(seconds(1000));
   }
+  ~CardPagingTest() noexcept override = default;
 
   static Bytes gib(std::int64_t n) { return mebibytes(1024) * n; }
   static std::uint64_t bytesOf(std::int64_t gibs) {
