@@ -67,8 +67,7 @@ void PagingNews::look(GuestTask& task) {
   if (task.paging.told == now) return;
   const PagingState::Told before = task.paging.told.value_or(PagingState::Told());
   if (now.sums.more > before.sums.more || anyNeedIsNew(now, before)) tellOthers(task);
-  task.paging.told = std::move(now);
-  tell(task);
+  tell(task, std::move(now));
 }
 
 // What it is to be given is decided by what they have.
@@ -76,14 +75,12 @@ void PagingNews::tellOthers(const GuestTask& task) {
   for (auto& [id, other] : tasks_) {
     if (other.get() == &task || other->paging.card != task.paging.card) continue;
     PagingState::Told now = readTask(*other);
-    if (other->paging.told == now) continue;
-    other->paging.told = std::move(now);
-    tell(*other);
+    if (other->paging.told != now) tell(*other, std::move(now));
   }
 }
 
-void PagingNews::tell(const GuestTask& task) {
-  const PagingState::Told& told = *task.paging.told;
+void PagingNews::tell(GuestTask& task, PagingState::Told now) {
+  const PagingState::Told& told = task.paging.told.emplace(std::move(now));
   outlet_.sendUrgent(task.paging.card, [&](schema::Envelope::Builder message) {
     auto paged = message.initPaged();
     paged.setTask(task.id);

@@ -32,7 +32,7 @@ class PagingNews {
 
  private:
   void tellOthers(const GuestTask& task);
-  void tell(const GuestTask& task);
+  void tell(GuestTask& task, PagingState::Told now);
 
   Outlet& outlet_;
   TaskTable& tasks_;

@@ -91,7 +91,8 @@ class InContext {
   const bool in_;
 };
 
-Result makePart(const Part& part, int device) {
+Result makePart(const Part& part) {
+  const int device = part.of->device;
   const MemProperties properties{kPinned, 0, {kOnDevice, device}, nullptr, {}};
   const MemAccess access{{kOnDevice, device}, kReadWrite};
   Mem memory = 0;
@@ -108,8 +109,7 @@ Result makePart(const Part& part, int device) {
 }
 
 bool make(pager::Chunk chunk) {
-  const Part& part = partOf(chunk);
-  return makePart(part, part.of->device) == kSuccess;
+  return makePart(partOf(chunk)) == kSuccess;
 }
 
 bool unmap(pager::Chunk chunk) {
@@ -236,7 +236,7 @@ Allocation* reserveRange(Size asked, Size bytes, Ctx context) {
 // Has each part made, or none.
 Result makeAll(Allocation& allocation) {
   for (std::uint32_t i = 0; i < allocation.count; ++i) {
-    const Result rc = makePart(allocation.parts[i], allocation.device);
+    const Result rc = makePart(allocation.parts[i]);
     if (rc == kSuccess) continue;
     for (std::uint32_t n = 0; n < i; ++n) {
       cudaDriver.cuMemUnmap(allocation.parts[n].address, allocation.parts[n].bytes);
@@ -246,8 +246,7 @@ Result makeAll(Allocation& allocation) {
   return kSuccess;
 }
 
-// From here on the pager may move them. False: there is no memory for a record of one, and none
-// moves.
+// From here on the pager may move them. False: there is no memory for a record of one.
 bool handOver(Allocation& allocation) {
   Lock lock(mutex);
   for (std::uint32_t i = 0; i < allocation.count; ++i) {
@@ -261,12 +260,6 @@ bool handOver(Allocation& allocation) {
   return true;
 }
 
-// Of what handOver() left midway, which has no record that would be moved: it ends with the
-// program.
-void strand() {
-  pager::neverIdle();
-}
-
 // Within an enter(), with `bytes` taken from the quota.
 Result makeNew(Ptr* out, Size asked, Size bytes, Ctx context) {
   ++cudaThread.insideDriver;
@@ -274,7 +267,10 @@ Result makeNew(Ptr* out, Size asked, Size bytes, Ctx context) {
   Result rc = allocation ? makeAll(*allocation) : kOutOfMemory;
   --cudaThread.insideDriver;
   if (rc == kSuccess && handOver(*allocation)) return *out = allocation->address, kSuccess;
-  if (rc == kSuccess) return strand(), answered(kOutOfMemory);
+  if (rc == kSuccess) {  // half has a record, so none may move: it ends with the program
+    pager::neverIdle();
+    return answered(kOutOfMemory);
+  }
   if (allocation) drop(allocation);
   releasePageable(bytes, session.generation.load());
   return rc == kOutOfMemory ? answered(rc) : rc;
@@ -285,9 +281,7 @@ Result allocateNew(Ptr* out, Size asked) {
   const bool sane = asked <= pageableQuota();
   const Size bytes = sane ? roundedTo(asked, kGranularity) : asked;
   for (;;) {
-    while (!pager::enter()) {
-      if (!pager::waitUntilIn()) return noDeviceAnyMore();
-    }
+    if (!pager::enterOrWait()) return noDeviceAnyMore();
     const Room room = reservePageable(bytes);
     if (room == Room::kTaken) {
       const Result rc = makeNew(out, asked, bytes, context);
@@ -297,7 +291,7 @@ Result allocateNew(Ptr* out, Size asked) {
     pager::leave();
     if (room == Room::kNone || !pager::waitForRoom(bytes)) {
       if (loadRelaxed(session.gate->closed)) return noDeviceAnyMore();
-      tellPageableRefused(bytes);
+      tellRefused(bytes);
       return answered(kOutOfMemory);
     }
   }

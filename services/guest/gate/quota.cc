@@ -39,11 +39,12 @@ std::uint64_t firmQuota() {
 
 // A program that ignores what its API says would end without a word of why. Said once a process, a
 // fork's child included: it has failed by itself.
-void tellOfRefusal(std::uint64_t bytes, std::uint64_t held) {
+void sayRefused(std::uint64_t bytes) {
   static std::atomic<std::uint32_t> saidIn{0};  // the generation, from 1
   const std::uint32_t generation = session.generation.load() + 1;
   if (saidIn.exchange(generation) == generation) return;
   const std::uint64_t quota = loadRelaxed(session.gate->quota_bytes);
+  const std::uint64_t held = reservedBytes() + pageableHeld();
   const std::uint64_t more = bytes < UINT64_MAX / 2 ? bytes : UINT64_MAX / 2;
   const std::uint64_t unit = tokenInFile() ? kGiB : kMiB;  // that it can be given in
   const auto enough = static_cast<unsigned long long>((held + more + unit - 1) / unit);
@@ -72,8 +73,7 @@ bool reserve(std::uint64_t bytes) {
 
 bool reserveOrFail(std::uint64_t bytes) {
   if (reserve(bytes)) return true;
-  shared(session.slot->refused).fetch_add(1, std::memory_order_relaxed);
-  tellOfRefusal(bytes, reservedBytes() + pageableHeld());
+  tellRefused(bytes);
   return false;
 }
 
@@ -118,9 +118,9 @@ void releasePageable(std::uint64_t bytes, std::uint32_t generation) {
   shared(session.slot->pageable_held).fetch_sub(bytes);
 }
 
-void tellPageableRefused(std::uint64_t bytes) {
+void tellRefused(std::uint64_t bytes) {
   shared(session.slot->refused).fetch_add(1, std::memory_order_relaxed);
-  tellOfRefusal(bytes, reservedBytes() + pageableHeld());
+  sayRefused(bytes);
 }
 
 std::uint64_t leftFirmBytes() {

@@ -37,8 +37,8 @@ enum class Room {
 Room reservePageable(std::uint64_t bytes);
 Room roomForPageable(std::uint64_t bytes);  // without taking it
 void releasePageable(std::uint64_t bytes, std::uint32_t generation);
-// An allocation of memory that may leave found no room in the quota: as reserveOrFail() says it.
-void tellPageableRefused(std::uint64_t bytes);
+// An allocation found no room in the quota: tells the manager, and the program's stderr once.
+void tellRefused(std::uint64_t bytes);
 
 // What the task may still have; and of that, what stays on the card.
 std::uint64_t leftBytes();

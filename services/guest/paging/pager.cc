@@ -210,7 +210,7 @@ bool waitUntilIn() {
   }
 }
 
-bool OnCard::enterOrWait() {
+bool enterOrWait() {
   while (!enter()) {
     if (!waitUntilIn()) return false;
   }

@@ -46,6 +46,7 @@ bool enter();
 void leave();
 // Until enter() may succeed. False: the task is gone, its calls fail.
 bool waitUntilIn();
+bool enterOrWait();  // both, until it is entered
 
 // The memory of a call, from here to its end; it waits first. Nothing where no chunk is.
 class OnCard {
@@ -62,7 +63,6 @@ class OnCard {
   bool there() const { return there_; }
 
  private:
-  static bool enterOrWait();
   const bool held_;
   bool there_ = true;
 };
