@@ -9,6 +9,7 @@
 
 #include "tests/crash/violation.h"
 #include "tests/gpu/held.h"
+#include "tests/rm_stand_in/rm_state.h"
 
 namespace qgpu::gpu {
 namespace {
@@ -46,24 +47,34 @@ struct LateRun {
   Json online, offline, bare, card, faults;
 };
 
+// A real driver may let a context wait for its own channels, and does not tell which are off; the
+// stand-in has all of them made, and off, as soon as the machine comes to it.
+void awaitHeardOf(HeldTenant& all, std::uint64_t count) {
+  const rm_stand_in::State* const driver = rm_stand_in::state();
+  all.scene.await(std::to_string(count) + " late contexts, held", *all.offline, [&] {
+    const auto process = static_cast<std::int32_t>(made(*all.offline, "process"));
+    const bool there = process != 0 && made(*all.offline, "late") >= count;
+    return there && (!driver || areOff(*driver, process));
+  });
+}
+
 LateRun runLate(CheckContext& context, std::uint64_t count) {
   const std::string number = std::to_string(count);
-  std::string from;
+  std::string from, heard;
   HeldTenant all(
       context, {},
       [&](const std::string& end) {
         from = end + "-late";
-        return verifyingTillEnd(context, {"--late", number, "--late-from", from})(end);
+        heard = end + "-heard";
+        return verifyingTillEnd(
+            context, {"--late", number, "--late-from", from, "--late-heard", heard})(end);
       },
       5);
   LateRun run;
   run.still = all.standsStill(milliseconds(context.count(3'000, 700)), [&] {
     Scene::give(from);
-    // A real driver may let a context wait for its own channels; the stand-in has all of them made,
-    // as soon as the machine comes to it.
-    if (!context.card.standIn()) return;
-    all.scene.await(number + " late contexts", *all.offline,
-                    [&] { return made(*all.offline, "late") >= count; });
+    if (context.card.standIn()) awaitHeardOf(all, count);
+    Scene::give(heard);
   });
   run.late = made(*all.offline, "late");
   run.ran = made(*all.offline, "ran");

@@ -3,21 +3,19 @@
 #include <algorithm>
 #include <cstdio>
 #include <poll.h>
+#include <unistd.h>
 
 #include "tests/gpu/kernels.h"
 
 namespace qgpu::gpu {
 namespace {
 
-constexpr int kHeardMs = 200;  // whoever hears of new channels has done so after that
+constexpr int kHeardMs = 200;  // on an idle machine a manager has heard of new channels after that
 
 }  // namespace
 
-LateWork::LateWork(const Driver& driver, std::uint64_t count, std::uint64_t rounds,
-                   std::string from)
-    : driver_(driver), rounds_(rounds), from_(std::move(from)), all_(count), thread_([this] {
-        work();
-      }) {}
+LateWork::LateWork(const Driver& driver, Asked asked)
+    : driver_(driver), asked_(std::move(asked)), all_(asked_.count), thread_([this] { work(); }) {}
 
 std::string LateWork::finish() {
   ending_ = true;
@@ -38,8 +36,14 @@ void LateWork::ran(void* self) {
   std::fflush(stdout);
 }
 
+void LateWork::await(const std::string& file) const {
+  while (!exists(file) && !ending_) ::poll(nullptr, 0, 1);
+}
+
 void LateWork::work() {
-  while (!exists(from_) && !ending_) ::poll(nullptr, 0, 1);
+  await(asked_.from);
+  std::printf("process %d\n", ::getpid());
+  std::fflush(stdout);
   std::size_t count = 0;
   for (One& one : all_) {
     QGPU_MUST(driver_.cuCtxCreate_v2(&one.context, 0, 0));
@@ -48,6 +52,7 @@ void LateWork::work() {
     std::fflush(stdout);
   }
   if (!all_.empty()) ::poll(nullptr, 0, kHeardMs);
+  await(asked_.heard);
   for (One& one : all_) {
     QGPU_MUST(driver_.cuCtxSetCurrent(one.context));  // a driver may refuse another's stream
     QGPU_MUST(driver_.cuLaunchHostFunc(one.stream, ran, this));
@@ -64,7 +69,7 @@ void LateWork::run(One& one) {
   QGPU_MUST(driver_.cuModuleGetFunction(&mix, module, "mix"));
   QGPU_MUST(driver_.cuMemAlloc_v2(&sum, 8));
   QGPU_MUST(driver_.cuMemsetD8Async(sum, 0, 8, one.stream));
-  void* arguments[] = {const_cast<std::uint64_t*>(&rounds_), &sum};
+  void* arguments[] = {const_cast<std::uint64_t*>(&asked_.rounds), &sum};
   QGPU_MUST(driver_.cuLaunchKernel(mix, 8, 1, 1, Work::kThreads, 1, 1, 0, one.stream, arguments,
                                    nullptr));
   QGPU_MUST(driver_.cuStreamSynchronize(one.stream));

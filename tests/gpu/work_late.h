@@ -13,10 +13,16 @@ namespace qgpu::gpu {
 
 class LateWork {
  public:
-  // `count` contexts, in a thread of its own, once the file `from` exists. First all of them are
-  // made, each told as "late N"; then each has its card call a function of the host, which waits at
-  // no gate and tells "ran N"; then each runs a kernel of so many rounds.
-  LateWork(const Driver& driver, std::uint64_t count, std::uint64_t rounds, std::string from);
+  struct Asked {
+    std::uint64_t count, rounds;
+    std::string from, heard;  // files
+  };
+
+  // `count` contexts, in a thread of its own, once the file `from` exists. First "process PID" is
+  // told, and all of them are made, each told as "late N". Then, once the file `heard` says that
+  // the manager knows of them, each has its card call a function of the host, which waits at no
+  // gate and tells "ran N"; then each runs a kernel of so many rounds.
+  LateWork(const Driver& driver, Asked asked);
   LateWork(const LateWork&) = delete;
   LateWork& operator=(const LateWork&) = delete;
 
@@ -31,12 +37,12 @@ class LateWork {
     std::uint64_t sum = 0;
   };
   static void ran(void* self);
+  void await(const std::string& file) const;
   void work();
   void run(One& one);
 
   const Driver& driver_;
-  const std::uint64_t rounds_;
-  const std::string from_;
+  const Asked asked_;
   std::atomic<bool> ending_{false};
   std::atomic<unsigned> ran_{0};
   std::vector<One> all_;

@@ -161,7 +161,8 @@ int probeWork(const Options& options) {
 
 // --rounds N --launches N, two of them in the stream at any time, or until --until FILE: a sum of
 // as many launches as it had, whatever happened in between. With --tell 1 each is told as it ends;
-// with --late N there is a LateWork beside, from when --late-from FILE exists.
+// with --late N there is a LateWork beside, from when --late-from FILE exists, and heard of once
+// --late-heard FILE does.
 int verifyWork(const Options& options) {
   const std::uint64_t rounds = options.number("rounds", 1'000'000);
   const std::uint64_t most = options.number("launches", 1);
@@ -172,7 +173,8 @@ int verifyWork(const Options& options) {
   QGPU_MUST(work.driver.cuMemsetD8_v2(sum, 0, 8));
   Evt ends[2] = {};
   for (Evt& end : ends) QGPU_MUST(work.driver.cuEventCreate(&end, kWithoutTiming));
-  LateWork late(work.driver, options.number("late", 0), rounds, options.text("late-from", "/"));
+  LateWork late(work.driver, {options.number("late", 0), rounds, options.text("late-from", "/"),
+                              options.text("late-heard", "/")});
   std::puts("verifies");
   std::fflush(stdout);
   const std::uint64_t from = nowNs();

@@ -131,4 +131,14 @@ bool mayRun(const State& all, std::uint32_t client, std::uint32_t channel) {
   return !object || object->stopped.load() == 0;
 }
 
+bool areOff(const State& all, std::int32_t pid) {
+  bool any = false;
+  for (const Object& object : all.objects) {
+    if (object.pid != pid || !nvidia::rm::isChannel(object.objectClass)) continue;
+    if (object.stopped.load() == 0) return false;
+    any = true;
+  }
+  return any;
+}
+
 }  // namespace qgpu::rm_stand_in

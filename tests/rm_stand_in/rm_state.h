@@ -82,4 +82,7 @@ std::uint64_t goneBytes(const State& all);
 bool knows(const State& all, std::uint32_t client, std::uint32_t channel);
 bool mayRun(const State& all, std::uint32_t client, std::uint32_t channel);
 
+// For whoever waits until a manager has heard of a process's channels: all of them are off.
+bool areOff(const State& all, std::int32_t pid);
+
 }  // namespace qgpu::rm_stand_in
