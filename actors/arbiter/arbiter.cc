@@ -21,12 +21,16 @@ constexpr std::int64_t kVirtualMax = INT64_MAX / 4;
 // the work that is missing from slices of 4, 8, 15 and 30 ms says: some 450 us on PoCL with two
 // threads. bench_work_share shows what is lost of a share.
 constexpr Nanos kResumeCost = micros(450);
+// Of settleMax, so much may the tail of what a program launched take to end: frameworks keep some
+// hundred launches in flight.
+constexpr std::int64_t kDrainFactor = 8;
 
 }  // namespace
 
 ArbiterConfig whereHoldsStopWork(ArbiterConfig config) {
   config.patience = std::min(config.sliceMax / 2, config.settleMax / 4);
   config.resumeCost = std::min(kResumeCost, config.sliceMin / 4);
+  config.drainFor = config.settleMax * kDrainFactor;
   return config;
 }
 
@@ -84,6 +88,7 @@ void Arbiter::leave(TaskId id, Nanos now, Decisions& out) {
     phase_ = Phase::Free;
   }
   slots_.erase(static_cast<std::uint64_t>(id));
+  askDrain(*task, false);
   task->present = false;
   vacant_.push_back(slot);
   decide(out);
@@ -172,7 +177,7 @@ void Arbiter::settled(TaskId id, std::uint32_t epoch, Nanos at, Nanos now, Decis
   if (task == nullptr) return tick(now);
   if (slot == holder_ && phase_ == Phase::Settling && epoch == holdEpoch_) {
     tick(std::clamp(at, last_, now));
-    task->longestSettle = std::max(task->longestSettle, last_ - holdAt_);
+    if (!draining_) task->longestSettle = std::max(task->longestSettle, last_ - holdAt_);
     // Until its patience was over the hold cost nothing: the work went on.
     const Nanos stopping = std::max(last_ - std::max(stopAt_, holdAt_), Nanos(0));
     switchCost_ += (now - last_ + stopping - switchCost_) / 8;
@@ -207,19 +212,33 @@ void Arbiter::retired(TaskId id, Nanos now, Decisions& out) {
   decide(out);
 }
 
-void Arbiter::setAway(TaskId id, bool away, Nanos now, Decisions& out) {
+void Arbiter::setAway(TaskId id, Away how, Nanos now, Decisions& out) {
   tick(now);
   std::uint32_t slot = kNone;
   Task* task = find(id, &slot);
-  if (task == nullptr || task->away == away) return;
+  if (task == nullptr) return;
   if (task->spec.taskClass == TaskClass::Online || task->spec.exclusive) return;
+  const bool away = how != Away::Back;
+  const bool drains =
+      (how == Away::Drains || how == Away::DrainsNow) && config_.drainFor > Nanos(0);
+  if (task->away == away && !drains) return;
+  const bool left = away && !task->away;
   task->away = away;
+  task->urgent = how == Away::DrainsNow;
+  const bool under = slot == holder_ && phase_ == Phase::Settling && draining_ && last_ < stopAt_;
+  if (under) drainsUrgent_ = drainsUrgent_ || task->urgent;
+  askDrain(*task, drains && !under);
   const std::uint32_t index = tier(*task);
   advanceVirtual(index);
-  if (away) {
+  if (left) {
     queue_.erase(slot);
-    if (slot == holder_ && phase_ != Phase::Settling) hold(config_.patience, out);
-  } else if (task->wants && slot != holder_) {
+    const bool holds = slot == holder_ && phase_ != Phase::Settling;
+    if (holds && drains && task->wants) {
+      drain(slot, out);
+    } else if (holds) {
+      hold(config_.patience, out);
+    }
+  } else if (!away && task->wants && slot != holder_) {
     // What others had meanwhile is not owed to it.
     task->meter.raiseVirtualTime(virtualNow_[index] - config_.sliceMax.value);
     if (!task->quarantined) enqueue(slot);
@@ -348,7 +367,7 @@ std::uint64_t Arbiter::digest() const {
     for (bool flag : flags) d = mixDigest(d, flag ? 1 : 2);
     d = mixDigest(d, static_cast<std::uint64_t>(task.spec.taskClass));
     d = mixDigest(d, task.spec.exclusive ? 1 : 2);
-    if (task.away) d = mixDigest(d, 3);
+    if (task.away) d = mixDigest(d, task.drains ? (task.urgent ? 5 : 4) : 3);
     const RunQueue::Entry* waits = queue_.find(slot);
     d = mixDigest(d, waits == nullptr ? 1 : since(std::max(waits->readyAt, last_)));
     d = mixDigest(d, task.late ? since(task.lateSince) : 0);
@@ -366,6 +385,7 @@ std::uint64_t Arbiter::digest() const {
   if (phase_ == Phase::Settling) {
     d = mixDigest(mixDigest(d, since(holdAt_)), since(settleDeadline_));
     d = mixDigest(d, since(stopAt_));
+    if (draining_) d = mixDigest(d, drainsUrgent_ ? 2 : 1);
   }
   d = mixDigest(d, static_cast<std::uint64_t>(switchCost_.value));
   d = mixDigest(d, onlineActive_ ? since(lastOnline_) : 1);
@@ -441,6 +461,13 @@ void Arbiter::decide(Decisions& out) {
   if (onlineDeadline() <= last_) endOnline(out);
   if (phase_ == Phase::Settling && last_ >= settleDeadline_) overrun(out);
   if (pendingPolicy_ && (phase_ == Phase::Free || phase_ == Phase::Parked)) applyPolicy();
+  if (const std::uint32_t slot = nextDrain(); slot != kNone) {
+    if (phase_ == Phase::Running || phase_ == Phase::Parked) {
+      hold(phase_ == Phase::Running ? config_.patience : Nanos(0), out);
+    } else if (phase_ == Phase::Free) {
+      drain(slot, out);
+    }
+  }
   if (onlineActive_ && !QGPU_PLANTED(GrantWhileOnline)) return refreshDeadline();
   if (phase_ == Phase::Running) reviewSlice(out);
   if (phase_ == Phase::Parked) {
@@ -553,6 +580,44 @@ void Arbiter::hold(Nanos patience, Decisions& out) {
   const Nanos bound = std::max(config_.settleMax, task.longestSettle * config_.settleFactor);
   settleDeadline_ = last_ + std::min(bound, config_.settleMax * kSettleBoundFactor);
   if (QGPU_PLANTED(SettleTimerSkipped)) settleDeadline_ = kNever;
+  draining_ = drainsUrgent_ = false;
+}
+
+// --- drains ---
+
+void Arbiter::askDrain(Task& task, bool drains) {
+  if (task.drains == drains) return;
+  task.drains = drains;
+  drains ? ++drains_ : --drains_;
+}
+
+// Whose drain may begin once the card is free. What runs on after an overrun ends by itself.
+std::uint32_t Arbiter::nextDrain() const {
+  std::uint32_t next = kNone;
+  for (std::uint32_t slot = 0; drains_ != 0 && slot < tasks_.size(); ++slot) {
+    const Task& task = tasks_[slot];
+    if (!task.drains || !task.wants || task.quarantined || task.late || slot == holder_) continue;
+    if (task.urgent) return slot;
+    if (!onlineActive_ && next == kNone) next = slot;
+  }
+  return next;
+}
+
+// Its gate stays shut, or is shut, and what is in flight goes on. Of a card that is free, or of its
+// holder.
+void Arbiter::drain(std::uint32_t slot, Decisions& out) {
+  Task& task = tasks_[slot];
+  askDrain(task, false);
+  if (slot != holder_) {
+    holder_ = slot;
+    ++task.turns;
+    task.meter.endHeld(last_);
+    out.note(NoteKind::Running, task.spec.id);
+  }
+  hold(config_.drainFor, out);
+  settleDeadline_ = std::min(settleDeadline_, kNever - config_.drainFor) + config_.drainFor;
+  draining_ = true;
+  drainsUrgent_ = task.urgent;
 }
 
 // The slice is over and nothing of the holder runs any more.
@@ -650,7 +715,7 @@ void Arbiter::onlineBusy(Task& task, Nanos since, Decisions& out) {
   if (phase_ == Phase::Parked) QGPU_MARK(OnlineHoldsParked);
   if (phase_ == Phase::Settling) QGPU_MARK(OnlineWhileSettling);
   const bool parked = phase_ == Phase::Parked && !QGPU_PLANTED(ParkedHolderNotHeld);
-  if (phase_ == Phase::Settling && last_ < stopAt_) {
+  if (phase_ == Phase::Settling && last_ < stopAt_ && !drainsUrgent_) {
     QGPU_MARK(OnlineHastens);
     stopAt_ = last_;
     out.gates.push_back({GateDecision::Kind::Hasten, tasks_[holder_].spec.id, holdEpoch_});

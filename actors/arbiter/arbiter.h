@@ -41,6 +41,9 @@ struct ArbiterConfig {
   // again. It is a cost of switching as what a hold takes to settle is, and charged to nobody,
   // since a share is work done.
   Nanos resumeCost{0};
+  // Where a hold stops work in the middle: for how long the work in flight of a task whose memory
+  // is to leave the card may run on behind its shut gate. 0: what is in flight ends by itself.
+  Nanos drainFor{0};
 };
 
 // The same for a card whose holds stop work in the middle. Kernels that are shorter than half a
@@ -128,8 +131,13 @@ class Arbiter {
 
   // --- memory: the task is away from now on, or back. Who is away is held and never granted,
   // whatever it wants; its open gate is shut, with a Hold to settle as any. Said again it changes
-  // nothing, and nothing of a task whose gate is never shut (M1). ---
-  void setAway(TaskId task, bool away, Nanos now, Decisions& out);
+  // nothing, and nothing of a task whose gate is never shut (M1).
+  // Where a hold stops work in the middle, what that stopped would never end. So who is to leave
+  // has one turn behind its shut gate, a *drain*: a Hold of the patience drainFor, to settle as
+  // any. It comes before all others of the card; Drains waits for online to fall idle and is ended
+  // by it, DrainsNow is not, since online may be who waits for the memory. ---
+  enum class Away : std::uint8_t { Back, Waits, Drains, DrainsNow };
+  void setAway(TaskId task, Away away, Nanos now, Decisions& out);
 
   // --- time ---
   void expire(Nanos now, Decisions& out);  // does what is due; harmless when nothing is
@@ -179,8 +187,10 @@ class Arbiter {
     bool notify = false;     // of the gate word, while open
     bool contended = false;  // of the gate word, while open
     bool quarantined = false;
-    bool away = false;  // not all of its memory is on the card
-    bool late = false;  // over its settle bound; lateEpoch has not settled yet
+    bool away = false;    // not all of its memory is on the card
+    bool drains = false;  // it is to have a drain ...
+    bool urgent = false;  // ... beside online too
+    bool late = false;    // over its settle bound; lateEpoch has not settled yet
     std::uint32_t lateEpoch = 0;
     Nanos lateSince{0};  // debt is charged up to here
     static constexpr std::uint64_t kDidNotWake = UINT64_MAX;
@@ -220,6 +230,9 @@ class Arbiter {
   void measureSlice();
   void park(Decisions& out);
   void hold(Nanos patience, Decisions& out);
+  void askDrain(Task& task, bool drains);
+  std::uint32_t nextDrain() const;
+  void drain(std::uint32_t slot, Decisions& out);
   void finish(Decisions& out);
   void overrun(Decisions& out);
   void drop(std::uint32_t slot, Decisions& out);
@@ -255,7 +268,10 @@ class Arbiter {
   Nanos stopAt_{0};  // when the hold's patience is over: until then work may end by itself
   std::uint32_t holdEpoch_ = 0;
   Nanos settleDeadline_ = kNever;
-  Nanos switchCost_{0};  // moving average of what a hold costs: stopping, and being told so
+  bool draining_ = false;      // this hold is a drain ...
+  bool drainsUrgent_ = false;  // ... that online does not end
+  std::uint32_t drains_ = 0;   // tasks that are to have one
+  Nanos switchCost_{0};        // moving average of what a hold costs: stopping, and being told so
 
   bool onlineActive_ = false;
   std::uint32_t onlineTasks_ = 0;

@@ -120,7 +120,9 @@ void CardActor::onJoined(schema::Joined::Reader joined, Turn& turn) {
   arbiter_.join(task, turn.now(), decisions_);
   if (paging_.on()) {
     paging_.join(task.id, Bytes(bounded(joined.getPageableBytes())), turn.now());
-    if (paging_.isPageable(task.id)) arbiter_.setAway(task.id, true, turn.now(), decisions_);
+    if (paging_.isPageable(task.id)) {
+      arbiter_.setAway(task.id, Arbiter::Away::Waits, turn.now(), decisions_);
+    }
   }
   carryOut(turn, Nanos(0));
   if (known.epoch == 0) introduce(joined.getTask(), turn);
@@ -272,11 +274,13 @@ void CardActor::carryPaging(Turn& turn) {
 }
 
 void CardActor::orderPaging(const ResidencyOrder& order, Turn& turn) {
+  using Away = Arbiter::Away;
   using Kind = ResidencyOrder::Kind;
   using What = schema::PagingOrder::What;
+  const bool drains = order.word.phase == PagingWord::Phase::Drain;
   switch (order.kind) {
     case Kind::Tell:
-      arbiter_.setAway(order.task, true, turn.now(), decisions_);
+      arbiter_.setAway(order.task, drains ? Away::Drains : Away::Waits, turn.now(), decisions_);
       turn.sendUrgent(peers_.gatePort, [&order](schema::Envelope::Builder envelope) {
         auto word = envelope.initPagingOrder();
         word.setTask(raw(order.task));
@@ -286,8 +290,10 @@ void CardActor::orderPaging(const ResidencyOrder& order, Turn& turn) {
         word.setPermille(static_cast<std::uint32_t>(order.word.out.value));
       });
       return;
+    case Kind::Hurry:
+      return arbiter_.setAway(order.task, Away::DrainsNow, turn.now(), decisions_);
     case Kind::Back:
-      return arbiter_.setAway(order.task, false, turn.now(), decisions_);
+      return arbiter_.setAway(order.task, Away::Back, turn.now(), decisions_);
     case Kind::Limit: {
       const std::uint64_t number = paging_.numberLimit(order.task);
       turn.sendUrgent(peers_.gatePort, [&order, number](schema::Envelope::Builder envelope) {

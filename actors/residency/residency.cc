@@ -1,6 +1,7 @@
 #include "actors/residency/residency.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/planted.h"
 
@@ -474,6 +475,9 @@ bool Residency::mayAsk(const Task& task, bool need) const {
 
 // The fewest tasks: first of those that are out in part already and lose nothing more by it.
 void Residency::makeRoom(Bytes missing, TaskId claimant, bool need, ResidencyOrders& orders) {
+  for (auto& [id, task] : tasks_) {
+    if (need && missing > Bytes(0) && task.state == State::Draining) hurry(id, task, orders);
+  }
   missing -= coming();
   if (missing > Bytes(0)) missing -= trim(claimant, orders);
   bool asked = false;
@@ -507,10 +511,19 @@ void Residency::ask(TaskId id, Task& task, Bytes bytes, bool need, ResidencyOrde
     if (need && !stayIsOver(task)) QGPU_MARK(StayCutShort);
     task.cuts = need && !stayIsOver(task) ? task.cuts + 1 : 0;
     task.leaves = bytes;
+    task.hurried = false;
     enter(task, State::Draining);
     tell(id, task, PagingWord::Phase::Drain, Permille(0), orders);
+    if (need) hurry(id, task, orders);
   }
   settle(id, task, orders);
+}
+
+// A need that comes upon a drain for a return gives it its time anew: that one may have waited.
+void Residency::hurry(TaskId id, Task& task, ResidencyOrders& orders) {
+  if (std::exchange(task.hurried, true)) return;
+  task.since = last_;
+  orders.push_back({.kind = ResidencyOrder::Kind::Hurry, .task = id, .word = {}, .bytes = {}});
 }
 
 void Residency::giveUp(TaskId id, Task& task, ResidencyOrders& orders) {

@@ -56,6 +56,7 @@ enum class PagingAnswer : std::uint8_t { None, Idle, Left, In, NoRoom };
 struct ResidencyOrder {
   enum class Kind : std::uint8_t {
     Tell,      // `word` to the task; from a Drain on it is not granted the card
+    Hurry,     // its drain is for a need: it waits for nobody
     Back,      // it may be granted the card again
     Limit,     // `bytes`; where it is lower than before, trimmed() is to be said
     End,       // of the task: it gave no room for a need
@@ -125,11 +126,12 @@ class Residency {
     PagingWord word;
     Bytes in{0}, out{0};  // as told
     Bytes limit{0};
-    Bytes ceiling{0};     // the highest limit that it may go by: a lower one has to be said first
-    bool mayMake = true;  // a process of it may be about to make memory on the card
-    Bytes taken{0};       // of room for a part of its return; only a planted bug does so
-    Bytes leaves{0};      // Draining: how much is to leave
-    Bytes more{0};        // it waits for
+    Bytes ceiling{0};      // the highest limit that it may go by: a lower one has to be said first
+    bool mayMake = true;   // a process of it may be about to make memory on the card
+    Bytes taken{0};        // of room for a part of its return; only a planted bug does so
+    Bytes leaves{0};       // Draining: how much is to leave ...
+    bool hurried = false;  // ... and for a need
+    Bytes more{0};         // it waits for
     std::set<std::uint32_t> processes;
     std::set<std::uint32_t> awaited;  // of these, without an answer to the word
     Nanos since{0};                   // the state began
@@ -172,6 +174,7 @@ class Residency {
   Bytes coming() const;
   bool mayAsk(const Task& task, bool need) const;
   void ask(TaskId id, Task& task, Bytes bytes, bool need, ResidencyOrders& orders);
+  void hurry(TaskId id, Task& task, ResidencyOrders& orders);
   void giveUp(TaskId id, Task& task, ResidencyOrders& orders);
   void endFor(Bytes missing, ResidencyOrders& orders);
   void end(TaskId id, Task& task, ResidencyOrders& orders);

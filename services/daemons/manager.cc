@@ -161,7 +161,6 @@ Error refused(Error store) {
   return store;
 }
 
-// A drain there would have to end work that a hold has stopped midway, with the gate shut.
 Status checkOvercommit(const ManagerOptions& options, const std::vector<Card>& cards) {
   if (options.overcommit == Permille(0)) return ok();
   for (const Card& card : cards) {
@@ -171,20 +170,18 @@ Status checkOvercommit(const ManagerOptions& options, const std::vector<Card>& c
                   "--overcommit: card " + card.id + " is of platform '" + card.platform +
                       "', and only memory of CUDA can leave a card: give no --overcommit");
     }
-    if (card.suspend == schema::Suspend::GATE) continue;
-    const std::string how = card.suspend == schema::Suspend::RM ? "rm" : "freeze";
-    return fail(ErrorCode::InvalidArgument,
-                "--overcommit: card " + card.id + " is held by " + how +
-                    ", which stops work midway, and memory of such work can't leave the card yet: "
-                    "give --suspend=gate, or no --overcommit");
   }
   return ok();
 }
 
-std::optional<ResidencyConfig> residencyConfig(const ManagerOptions& options, const Card& card) {
+std::optional<ResidencyConfig> residencyConfig(const ManagerOptions& options, const Card& card,
+                                               const ArbiterConfig& arbiter) {
   if (options.overcommit == Permille(0)) return std::nullopt;
   ResidencyConfig config;
   config.memory = card.mem;
+  // A drain waits for the hold before it, and what is said of its end takes a moment.
+  const Nanos drained = arbiter.drainFor + arbiter.settleMax * 2;
+  if (arbiter.drainFor > Nanos(0)) config.idleFor = std::max(config.idleFor, drained);
   return config;
 }
 
@@ -336,7 +333,7 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
     const ArbiterConfig config = stops ? whereHoldsStopWork(node_.arbiter) : node_.arbiter;
     cards.push_back(std::make_unique<CardActor>(card.index, config, CardPeers{peers.attach, nodeId},
                                                 monotonicNow(), CardTrace::kKept,
-                                                residencyConfig(options, card)));
+                                                residencyConfig(options, card, config)));
     peers.cards.push_back(cardActors.add(*cards.back()));
   }
   port.cardActors = peers.cards;

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <fcntl.h>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include "runtime/fd.h"
 #include "tests/e2e/harness.h"
+#include "tests/rm_stand_in/test_driver.h"
 
 namespace qgpu::e2e::paging_test {
 namespace {
@@ -19,17 +21,18 @@ constexpr std::int64_t kMiB = 1 << 20;
 class Program {
  public:
   Program(Manager& manager, const TempFolder& card, std::vector<std::string> options,
-          const std::string& name)
+          const std::string& name, Environment environment = {})
       : lines_(folder_.path() + "/lines") {
     EXPECT_EQ(mkfifo(lines_.c_str(), 0600), 0);
     options.insert(options.begin(), {"--name", name});
     options.insert(options.end(), {"--", "sh", "-c", "exec $CUDA < $LINES"});
-    child_ = manager.runTask(options, {{"LD_LIBRARY_PATH", QGPU_STAND_IN_DIR},
-                                       {"QGPU_LIB", QGPU_TESTING_LIBRARY},
-                                       {"QGPU_STAND_IN_BYTES", std::to_string(1024 * kMiB)},
-                                       {"QGPU_STAND_IN_CARD", card.path() + "/card"},
-                                       {"CUDA", binary("cuda_program")},
-                                       {"LINES", lines_}});
+    environment.insert({{"LD_LIBRARY_PATH", QGPU_STAND_IN_DIR},
+                        {"QGPU_LIB", QGPU_TESTING_LIBRARY},
+                        {"QGPU_STAND_IN_BYTES", std::to_string(1024 * kMiB)},
+                        {"QGPU_STAND_IN_CARD", card.path() + "/card"},
+                        {"CUDA", binary("cuda_program")},
+                        {"LINES", lines_}});
+    child_ = manager.runTask(options, environment);
     to_.reset(::open(lines_.c_str(), O_WRONLY | O_CLOEXEC));  // no manager holds it open
   }
   void tell(const std::string& line) {
@@ -114,6 +117,62 @@ TEST_F(Paging, M7_AManagerThatIsKilledMeanwhileIsFollowedByOneThatBringsItBack) 
   EXPECT_FALSE(train.isDone()) << train.output();
   serve.tell("free 1");
   ASSERT_TRUE(train.answers("0 0")) << train.output() << manager.log();
+  EXPECT_EQ(serve.end(), 0) << serve.output();
+  EXPECT_EQ(train.end(), 0) << train.output();
+}
+
+// A card whose holds take channels off its hardware, by the kernel driver's stand-in. It has a GiB.
+class PagingOffChannels : public ::testing::Test {
+ protected:
+  static Environment withCard(const TempFolder& card) {
+    std::ofstream(card.path() + "/cards")
+        << "GPU-00000000-0000-0000-0000-000000000000|Stand-in GPU|1073741824|0|0|0|0|0\n";
+    Environment all = rm_stand_in::drivers();
+    all["QGPU_STAND_IN_CARDS"] = card.path() + "/cards";
+    return all;
+  }
+  static bool anyIsOff() {
+    return std::ranges::any_of(rm_stand_in::driver().objects, [](const auto& object) {
+      return object.pid != 0 && object.stopped.load() != 0;
+    });
+  }
+  std::int64_t of(const std::string& task, const char* what) {
+    const Json all = manager.task(task);
+    return all.is_object() && all.contains(what) ? all[what].get<std::int64_t>() : -1;
+  }
+  TempFolder card;
+  Environment environment = withCard(card);
+  Manager manager{{"--cards=nvidia", "--mixed", "--overcommit=1"}, environment};
+};
+
+TEST_F(PagingOffChannels, M6_WorkThatWasStoppedMidwayEndsBesideOnlineAndItsMemoryLeaves) {
+  ASSERT_EQ(manager.cards()[0]["suspend"], "rm") << manager.cards();
+  Program train(manager, card, {"--class", "offline", "--memory", "800MiB", "--pageable", "700MiB"},
+                "train", environment);
+  for (const char* line : {"init", "stream a 1", "alloc plain 1 671088640", "fill 1 a 5"}) {
+    train.tell(line);
+  }
+  train.tell("check 1 a 5 0");
+  ASSERT_TRUE(train.answers("0 0")) << train.output() << manager.log();
+  Program serve(manager, card, {"--class", "online", "--memory", "600MiB"}, "serve", environment);
+  for (const char* line : {"init", "stream b 1"}) serve.tell(line);
+  ASSERT_TRUE(serve.answers("0")) << serve.output() << manager.log();
+
+  train.tell("sleep a 300000");
+  ASSERT_TRUE(train.answers("0")) << train.output();
+  serve.tell("sleep b 3000000");
+  ASSERT_TRUE(eventually([&] { return anyIsOff(); })) << manager.log();
+  serve.tell("alloc plain 1 524288000");
+  ASSERT_TRUE(serve.answers("0")) << serve.output() << manager.log();
+  EXPECT_TRUE(eventually([&] { return of("train", "pageable_out_bytes") > 0; })) << manager.log();
+  EXPECT_GT(of("train", "overrun_ns"), 0) << "what ran beside online is charged";
+  train.tell("stir 1 a");
+  train.tell("check 1 a 5 1");
+
+  serve.tell("sync b");
+  serve.tell("free 1");
+  ASSERT_TRUE(train.answers("0 0")) << train.output() << manager.log();
+  EXPECT_EQ(of("train", "pageable_out_bytes"), 0);
   EXPECT_EQ(serve.end(), 0) << serve.output();
   EXPECT_EQ(train.end(), 0) << train.output();
 }

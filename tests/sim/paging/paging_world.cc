@@ -306,6 +306,9 @@ void PagingWorld::Parts::carry(const ResidencyOrder& order) {
       checkBack(*tenant);
       tenant->task.page.gateOpen = true;
       break;
+    case ResidencyOrder::Kind::Hurry:  // work here is never stopped midway: it ends by itself
+      say("hurry", order.task, 0, 0);
+      return;
     case ResidencyOrder::Kind::Limit:
       say("limit", order.task, 0, order.bytes.value);
       tenant->task.page.limit = tenant->ordered = order.bytes;

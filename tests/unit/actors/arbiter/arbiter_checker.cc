@@ -46,14 +46,20 @@ void apply(Arbiter& arbiter, const ArbiterEvent& event, Decisions& out) {
     case Kind::Expire:
       return arbiter.expire(event.now, out);
     case Kind::Away:
+      return arbiter.setAway(event.task, Arbiter::Away::Waits, event.now, out);
     case Kind::Back:
-      return arbiter.setAway(event.task, event.kind == Kind::Away, event.now, out);
+      return arbiter.setAway(event.task, Arbiter::Away::Back, event.now, out);
+    case Kind::Drains:
+      return arbiter.setAway(event.task, Arbiter::Away::Drains, event.now, out);
+    case Kind::DrainsNow:
+      return arbiter.setAway(event.task, Arbiter::Away::DrainsNow, event.now, out);
   }
 }
 
 std::string describe(const ArbiterEvent& event) {
-  static constexpr const char* kNames[] = {"join", "leave",   "policy", "busy", "quiet", "settled",
-                                           "died", "retired", "expire", "away", "back"};
+  static constexpr const char* kNames[] = {"join",    "leave",  "policy",    "busy",   "quiet",
+                                           "settled", "died",   "retired",   "expire", "away",
+                                           "back",    "drains", "drains now"};
   std::string text = kNames[static_cast<int>(event.kind)];
   if (event.kind == Kind::Join) text += " " + name(event.spec.id);
   if (event.task != TaskId::kNone) text += " " + name(event.task);
@@ -142,16 +148,19 @@ void ArbiterChecker::charge(const ArbiterEvent& event, Nanos now) {
 }
 
 void ArbiterChecker::addCharge(Seen& task, Nanos span, bool charged) {
-  const std::int64_t rise = span.value * ((charged ? 1000 : 0) - task.spec.share.value);
-  task.level = std::max<std::int64_t>(0, task.level + rise);
-  task.excess = std::max<std::int64_t>(0, task.excess + rise);
+  const auto rise = [&](bool counts) {
+    return span.value * ((counts ? 1000 : 0) - task.spec.share.value);
+  };
+  task.level = std::max<std::int64_t>(0, task.level + rise(charged));
+  // A drain is charged, and no turn that it was given for its share.
+  task.excess = std::max<std::int64_t>(0, task.excess + rise(charged && !task.draining));
   if (charged) task.charged += span;
 }
 
 bool ArbiterChecker::endHold(Seen& task, Nanos now) {
   const Nanos took = now - task.holdAt;
   longestSettle_ = std::max(longestSettle_, took);
-  task.settling = task.late = task.quarantined = task.charging = false;
+  task.settling = task.late = task.quarantined = task.charging = task.draining = false;
   return true;
 }
 
@@ -184,7 +193,8 @@ bool ArbiterChecker::takeIn(const ArbiterEvent& event, Nanos now) {
         const Nanos at = std::clamp(event.since, last_, now);
         slack_ += now - at;
         // Only what settled in time tells how long a settling may take.
-        if (task.settling) task.longestSettle = std::max(task.longestSettle, at - task.holdAt);
+        if (task.settling && !task.draining)
+          task.longestSettle = std::max(task.longestSettle, at - task.holdAt);
         return endHold(task, at);
       }
       return false;
@@ -201,12 +211,19 @@ bool ArbiterChecker::takeIn(const ArbiterEvent& event, Nanos now) {
       return matters;
     }
     case Kind::Away:
-    case Kind::Back: {
-      const bool away = event.kind == Kind::Away;
-      const bool matters = task.away != away && !isOnline(task) && !task.spec.exclusive;
-      if (matters) task.away = away;
-      if (matters && !away) beginWait(task);
-      return matters;
+    case Kind::Back:
+    case Kind::Drains:
+    case Kind::DrainsNow: {
+      const bool away = event.kind != Kind::Back;
+      const bool drains = away && event.kind != Kind::Away && config_.drainFor > Nanos(0);
+      if (isOnline(task) || task.spec.exclusive || (task.away == away && !drains)) return false;
+      task.away = away;
+      if (!away) beginWait(task);
+      task.urgent = event.kind == Kind::DrainsNow;
+      const bool goesOn = task.settling && task.draining && now < task.stopAt;
+      if (goesOn) task.hurried = task.hurried || task.urgent;
+      task.drains = drains && !goesOn;
+      return true;
     }
     default:
       return true;
@@ -231,7 +248,7 @@ void ArbiterChecker::takeNotes(const Decisions& out, Nanos now) {
 
 Nanos ArbiterChecker::settleBound(const Seen& task) const {
   const Nanos bound = std::max(config_.settleMax, task.longestSettle * config_.settleFactor);
-  return std::min(bound, config_.settleMax * 10);
+  return std::min(bound, config_.settleMax * 10) + (task.draining ? config_.drainFor : Nanos(0));
 }
 
 void ArbiterChecker::takeOrder(const GateDecision& order, const ArbiterEvent& event, Nanos now) {
@@ -278,11 +295,12 @@ void ArbiterChecker::takeOpen(Seen& task, const GateDecision& order, Nanos now) 
 void ArbiterChecker::takeHold(Seen& task, const GateDecision& order, const ArbiterEvent& event,
                               Nanos now) {
   if (isOnline(task)) return fail("A2: an online gate was shut");
-  if (!task.open) return fail("A12: held twice");
+  const bool drains = task.drains && task.away && task.wants && order.patience == config_.drainFor;
+  if (!task.open && !drains) return fail("A12: held twice");
   const bool gone =
       event.task == task.spec.id && (event.kind == Kind::Died || event.kind == Kind::Leave);
   if (task.spec.exclusive && event.kind != Kind::Leave) fail("A2: an exclusive gate was shut");
-  const bool leaves = event.task == task.spec.id && event.kind == Kind::Away;
+  const bool leaves = (event.task == task.spec.id && task.away) || drainWaits();
   const bool borrower = policy_ == Policy::BurstShare && task.spec.share == Permille(0);
   const bool protectedSlice = task.wants && !task.notify && !onlineActive_ && !gone && !leaves &&
                               !borrower && policy_ != Policy::FixedShare;
@@ -296,13 +314,28 @@ void ArbiterChecker::takeHold(Seen& task, const GateDecision& order, const Arbit
   task.stopAt = now + order.patience;
   task.charging = !gone;
   task.settling = !gone;
+  task.draining = drains;
+  if (drains) return takeDrain(task, now);
   if (order.patience > config_.patience) fail("A4: a hold is more patient than it may be");
   if (order.patience > Nanos(0) && onlineActive_) fail("A3: a patient hold beside active online");
+}
+
+void ArbiterChecker::takeDrain(Seen& task, Nanos now) {
+  task.drains = false;
+  task.hurried = task.urgent;
+  task.chargeFrom = now;
+  if (onlineActive_ && !task.urgent) fail("A3: a drain beside active online, for no need");
+  if (task.quarantined || task.late) fail("A11: a drain in quarantine");
+  for (const auto& [id, other] : tasks_) {
+    if (other.spec.id == task.spec.id || isOnline(other)) continue;
+    if (other.open || other.settling) fail("A1: a drain beside another holder");
+  }
 }
 
 void ArbiterChecker::takeHasten(Seen& task, const GateDecision& order, Nanos now) {
   if (!task.settling || order.epoch != task.holdEpoch) fail("A10: no such hold to hasten");
   if (!onlineActive_) fail("A12: hastened and nobody is online");
+  if (task.draining && task.hurried) fail("M6: the drain of a need was ended by online");
   if (now >= task.stopAt) fail("A12: hastened twice, or late");
   task.stopAt = now;
 }
@@ -319,7 +352,8 @@ void ArbiterChecker::checkGates(Nanos now) {
     if (task.open && task.away) fail("M1: a gate is open without its memory");
     if (task.open && onlineActive_) fail("A3: a gate is open beside active online");
     if (task.open || task.settling) ++holders;
-    if (task.settling && onlineActive_ && now < task.stopAt) {
+    const bool forNeed = task.draining && task.hurried;
+    if (task.settling && onlineActive_ && now < task.stopAt && !forNeed) {
       fail("A3: work runs on though online wants the card");
     }
     if (task.settling && now >= task.holdAt + settleBound(task)) {
@@ -327,6 +361,18 @@ void ArbiterChecker::checkGates(Nanos now) {
     }
   }
   if (holders > 1) fail("A1: two holders");
+  const bool settles = std::any_of(tasks_.begin(), tasks_.end(),
+                                   [](const auto& each) { return each.second.settling; });
+  if (drainWaits() && !settles) fail("M6: a drain waits for nobody");
+}
+
+// Whether one is to begin as soon as nobody settles.
+bool ArbiterChecker::drainWaits() const {
+  return std::any_of(tasks_.begin(), tasks_.end(), [&](const auto& each) {
+    const Seen& task = each.second;
+    return task.drains && task.wants && !task.quarantined && !task.late &&
+           (task.urgent || !onlineActive_);
+  });
 }
 
 bool ArbiterChecker::mayRun(const Seen& task) const {
@@ -442,8 +488,10 @@ std::uint64_t ArbiterChecker::digest() const {
   hash = fold(hash, bits(slack_.value));
   hash = fold(hash, bits(longestSettle_.value));
   for (const auto& [id, task] : tasks_) {
-    const bool flags[] = {task.wants,       task.open, task.notify,  task.contended, task.settling,
-                          task.quarantined, task.late, task.overran, task.charging,  task.away};
+    const bool flags[] = {task.wants,    task.open,        task.notify, task.contended,
+                          task.settling, task.quarantined, task.late,   task.overran,
+                          task.charging, task.away,        task.drains, task.urgent,
+                          task.draining, task.hurried};
     hash = fold(hash, id);
     for (bool flag : flags) hash = fold(hash, flag ? 3 : 5);
     hash = fold(hash, task.settling ? bits((last_ - task.holdAt).value) : 0);

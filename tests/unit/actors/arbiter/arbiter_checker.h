@@ -26,6 +26,8 @@ struct ArbiterEvent {
     Expire,
     Away,
     Back,
+    Drains,
+    DrainsNow,
   };
   Kind kind = Kind::Expire;
   TaskId task = TaskId::kNone;
@@ -49,8 +51,10 @@ class ArbiterChecker {
     bool settling = false;  // held, and no terminal event yet
     bool quarantined = false;
     bool away = false;
-    bool late = false;     // overran; the hold's epoch has not settled yet
-    bool overran = false;  // ever
+    bool drains = false, urgent = false;     // is to have a drain; beside online too
+    bool draining = false, hurried = false;  // its hold is one; that online does not end
+    bool late = false;                       // overran; the hold's epoch has not settled yet
+    bool overran = false;                    // ever
     bool charging = false;
     std::uint32_t holdEpoch = 0;
     Nanos holdAt{0}, stopAt{0}, sliceAt{0}, chargeFrom{0}, quietAt{0};
@@ -86,9 +90,11 @@ class ArbiterChecker {
   void takeOrder(const GateDecision& order, const ArbiterEvent& event, Nanos now);
   void takeOpen(Seen& task, const GateDecision& order, Nanos now);
   void takeHold(Seen& task, const GateDecision& order, const ArbiterEvent& event, Nanos now);
+  void takeDrain(Seen& task, Nanos now);
   void takeHasten(Seen& task, const GateDecision& order, Nanos now);
   void checkGates(Nanos now);
   void checkWork(Nanos now);
+  bool drainWaits() const;
   std::int64_t weightOf(const Seen& task) const;  // under the policy in force
   static void beginWait(Seen& task);
   void checkShares();

@@ -35,6 +35,7 @@ ArbiterConfig smallConfig(Policy policy, Nanos patience) {
   config.settleMax = millis(6);
   config.patience = patience;
   config.resumeCost = patience / 4;
+  config.drainFor = patience * 4;
   return config;
 }
 
@@ -82,7 +83,9 @@ std::vector<Scenario> scenarios() {
           {"WholeCard", Policy::FixedShare, whole},
           {"LentHybridBestEffort", Policy::BestEffort, hybrid, Nanos(0), true},
           {"LentHybridFixedShare", Policy::FixedShare, hybrid, Nanos(0), true},
-          {"LentHybridBurstShare", Policy::BurstShare, hybrid, Nanos(0), true}};
+          {"LentHybridBurstShare", Policy::BurstShare, hybrid, Nanos(0), true},
+          {"DrainedHybridBestEffort", Policy::BestEffort, hybrid, millis(3), true},
+          {"DrainedHybridFixedShare", Policy::FixedShare, hybrid, millis(3), true}};
 }
 
 class Explore : public testing::TestWithParam<Scenario> {
@@ -143,6 +146,10 @@ class Explore : public testing::TestWithParam<Scenario> {
       if (GetParam().lends) {
         all.push_back(eventNow(Kind::Away, task.id, now));
         all.push_back(eventNow(Kind::Back, task.id, now));
+      }
+      if (drains()) {
+        all.push_back(eventNow(Kind::Drains, task.id, now));
+        all.push_back(eventNow(Kind::DrainsNow, task.id, now));
       }
       for (std::uint32_t age : {0u, 1u}) {  // the last hold of the task, and an older epoch
         if (seen->holdEpoch <= age) continue;
@@ -239,6 +246,8 @@ class Explore : public testing::TestWithParam<Scenario> {
     }
   }
 
+  static bool drains() { return GetParam().lends && GetParam().patience > Nanos(0); }
+
   enum class Manner { Punctual, Nonsense };
 
   std::uint64_t draw(std::uint64_t below) {
@@ -271,7 +280,8 @@ class Explore : public testing::TestWithParam<Scenario> {
       event = eventNow(Kind::SetPolicy, TaskId::kNone, now);
       event.policy = static_cast<Policy>(draw(3));
     } else if (lot < 67 && GetParam().lends) {
-      event.kind = draw(2) == 0 ? Kind::Away : Kind::Back;
+      constexpr Kind kKinds[] = {Kind::Away, Kind::Back, Kind::Drains, Kind::DrainsNow};
+      event.kind = kKinds[draw(drains() ? 4 : 2)];
     } else {
       event.task = TaskId::kNone;
       const Nanos due = node.arbiter.nextDeadline();

@@ -8,6 +8,8 @@
 namespace qgpu::arbiter_test {
 namespace {
 
+using Away = Arbiter::Away;
+
 constexpr TaskId kA{1}, kB{2}, kC{3}, kOn{9};
 
 // A card at a chosen time; every call gives the orders as text, such as "hold 1, open 2 contended".
@@ -43,12 +45,10 @@ class ArbiterCase : public testing::Test {
   std::string retired(TaskId id) {
     return take([&] { arbiter.retired(id, now, out); });
   }
-  std::string away(TaskId id) {
-    return take([&] { arbiter.setAway(id, true, now, out); });
+  std::string away(TaskId id, Away how = Away::Waits) {
+    return take([&] { arbiter.setAway(id, how, now, out); });
   }
-  std::string back(TaskId id) {
-    return take([&] { arbiter.setAway(id, false, now, out); });
-  }
+  std::string back(TaskId id) { return away(id, Away::Back); }
   std::string policy(Policy next) {
     return take([&] { arbiter.setPolicy(next, now, out); });
   }
@@ -213,6 +213,7 @@ class PatientCase : public ArbiterCase {
     ArbiterConfig config;
     config.policy = policy;
     config.patience = millis(15);
+    config.drainFor = millis(800);
     return config;
   }
   PatientCase() : ArbiterCase(patient()) {}
@@ -789,6 +790,123 @@ TEST_F(ArbiterCase, M1_OnlineAndWholeCardsAreNeverAway) {
   join(kOn, TaskClass::Online);
   EXPECT_EQ(away(kOn), "");
   EXPECT_FALSE(view(kOn).away);
+}
+
+TEST_F(ArbiterCase, ADrainIsNothingWhereWorkEndsByItself) {
+  join(kA, TaskClass::Offline);
+  busy(kA);
+  EXPECT_EQ(away(kA, Away::DrainsNow), "hold 1");
+  EXPECT_EQ(settle(kA) + after(seconds(1)), "");
+}
+
+TEST_F(PatientCase, WhatAHoldStoppedHasATurnToEndBeforeItsMemoryLeaves) {
+  join(kA, TaskClass::Offline);
+  join(kOn, TaskClass::Online);
+  busy(kA);
+  busy(kOn);
+  settle(kA);
+  quiet(kOn);
+  EXPECT_EQ(after(millis(150)), "open 9 notify, open 1 contended");
+  busy(kOn);
+  settle(kA);
+  EXPECT_EQ(away(kA, Away::DrainsNow), "hold 1 patient") << "its gate stays shut";
+  EXPECT_EQ(out.gates.at(0).patience, millis(800));
+  EXPECT_FALSE(view(kA).gateOpen);
+  const Nanos owed = view(kA).overrun;
+  now += millis(30);
+  EXPECT_EQ(quiet(kA) + settle(kA), "");
+  EXPECT_EQ(view(kA).overrun - owed, millis(30)) << "online had the card";
+  EXPECT_EQ(after(millis(50)), "");
+}
+
+TEST_F(PatientCase, ADrainOfTheHolderIsItsHold) {
+  join(kA, TaskClass::Offline);
+  busy(kA);
+  now += millis(1);
+  EXPECT_EQ(away(kA, Away::Drains), "hold 1 patient");
+  EXPECT_EQ(out.gates.at(0).patience, millis(800));
+  EXPECT_EQ(away(kA, Away::Drains), "") << "under way";
+  now += millis(30);
+  EXPECT_EQ(settle(kA), "") << "one is enough";
+  EXPECT_EQ(view(kA).used, millis(31));
+  EXPECT_EQ(away(kA) + after(seconds(2)), "");
+}
+
+TEST_F(PatientCase, A3_OnlineEndsADrainThatNobodyNeeds) {
+  join(kA, TaskClass::Offline);
+  join(kOn, TaskClass::Online);
+  busy(kA);
+  away(kA, Away::Drains);
+  EXPECT_EQ(busy(kOn), "hasten 1, open 9");
+  EXPECT_EQ(settle(kA), "");
+  EXPECT_EQ(away(kA, Away::Drains), "") << "online has the card";
+  quiet(kOn);
+  EXPECT_EQ(after(millis(99)), "");
+  EXPECT_EQ(after(millis(1)), "open 9 notify, hold 1 patient");
+}
+
+TEST_F(PatientCase, M6_OnlineLeavesADrainThatANeedWaitsFor) {
+  join(kA, TaskClass::Offline);
+  join(kOn, TaskClass::Online);
+  busy(kA);
+  EXPECT_EQ(away(kA, Away::Drains), "hold 1 patient");
+  EXPECT_EQ(away(kA, Away::DrainsNow), "") << "the one under way is hurried";
+  EXPECT_EQ(busy(kOn), "open 9");
+  EXPECT_EQ(after(millis(800)), "");
+  EXPECT_EQ(settle(kA), "");
+}
+
+TEST_F(PatientCase, M6_ANeedThatComesAfterOnlineEndedADrainHasAnother) {
+  join(kA, TaskClass::Offline);
+  join(kOn, TaskClass::Online);
+  busy(kA);
+  away(kA, Away::Drains);
+  busy(kOn);
+  EXPECT_EQ(away(kA, Away::DrainsNow), "") << "its hold has not settled yet";
+  EXPECT_EQ(settle(kA), "hold 1 patient");
+}
+
+TEST_F(PatientCase, ADrainComesBeforeTheTurnsOfOthers) {
+  join(kA, TaskClass::Offline);
+  join(kB, TaskClass::Offline);
+  busy(kA);
+  busy(kB);
+  after(millis(2));
+  settle(kA);
+  ASSERT_TRUE(view(kB).gateOpen);
+  EXPECT_EQ(away(kA, Away::Drains), "hold 2 patient") << "as a turn that is over";
+  EXPECT_EQ(settle(kB), "hold 1 patient");
+  now += millis(100);
+  EXPECT_EQ(quiet(kA) + settle(kA), "open 2");
+}
+
+TEST_F(PatientCase, A11_ADrainThatDoesNotEndIsLateAfterItsPatience) {
+  join(kA, TaskClass::Offline);
+  busy(kA);
+  away(kA, Away::DrainsNow);
+  EXPECT_EQ(after(millis(800) + ArbiterConfig{}.settleMax - Nanos(1)), "");
+  EXPECT_FALSE(view(kA).quarantined);
+  after(Nanos(1));
+  EXPECT_TRUE(view(kA).quarantined);
+  EXPECT_EQ(away(kA, Away::DrainsNow) + after(seconds(1)), "") << "it ends by itself, or not";
+}
+
+TEST_F(PatientCase, WhoComesBackOrLeavesHasNoDrainLeft) {
+  join(kA, TaskClass::Offline);
+  join(kOn, TaskClass::Online);
+  busy(kA);
+  busy(kOn);
+  settle(kA);
+  away(kA, Away::Drains);
+  back(kA);
+  quiet(kOn);
+  EXPECT_EQ(after(millis(100)), "open 9 notify, open 1 contended");
+  busy(kOn);
+  settle(kA);
+  away(kA, Away::Drains);
+  leave(kA);
+  quiet(kOn);
+  EXPECT_EQ(after(millis(100)), "open 9 notify");
 }
 
 TEST_F(ArbiterCase, WordsAboutUnknownTasksChangeNothing) {

@@ -243,6 +243,35 @@ TEST_F(ResidencyTest, M6_WhoWasAskedAMomentAgoIsNotEndedYet) {
   EXPECT_EQ(count(Kind::End, kA), 1);
 }
 
+TEST_F(ResidencyTest, M6_ADrainForANeedIsHurriedAtOnce) {
+  joins(kA, gibibytes(10));
+  clear();
+  residency->need(1, gibibytes(8), now, now, orders);
+  EXPECT_EQ(told(kA), Phase::Drain);
+  EXPECT_EQ(count(Kind::Hurry, kA), 1);
+  EXPECT_EQ(seen.back().kind, Kind::Hurry) << "after the word";
+  residency->need(2, gibibytes(1), now, now, orders);
+  EXPECT_EQ(count(Kind::Hurry), 1) << "once is enough";
+}
+
+TEST_F(ResidencyTest, M6_ADrainForWhoWantsMoreIsHurriedByANeedAndHasItsTimeAnew) {
+  joins(kA, gibibytes(12));
+  joins(kB, gibibytes(2));
+  wants(kB, gibibytes(2), gibibytes(4));
+  clear();
+  passes(ResidencyConfig{}.stayMin);
+  EXPECT_EQ(told(kA), Phase::Drain);
+  const Nanos half = ResidencyConfig{}.idleFor / 2;
+  passes(half);
+  EXPECT_EQ(count(Kind::Hurry), 0);
+  residency->need(1, gibibytes(4), now, now, orders);
+  EXPECT_EQ(count(Kind::Hurry, kA), 1);
+  passes(half);
+  EXPECT_EQ(residency->state(kA), State::Draining);
+  passes(half);
+  EXPECT_NE(residency->state(kA), State::Draining);
+}
+
 TEST_F(ResidencyTest, M6_ANeedThatTheCardCantHaveKeepsNobodyElseWaiting) {
   joins(kA, gibibytes(4));
   residency->othersHold(gibibytes(11), now, orders);

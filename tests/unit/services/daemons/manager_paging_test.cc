@@ -179,17 +179,6 @@ TEST(ManagerPaging, M7_WhoIsOutComesBackInUnderTheNextManager) {
   EXPECT_EQ(manager.stop(), 0) << manager.log();
 }
 
-TEST(ManagerPaging, ACardWhoseHoldsStopWorkMidwayIsNotOvercommitted) {
-  const TempFolder dir;
-  const Finished refused = run(
-      {binary("qgpu-manager"), "--cards=sim:1x8", "--suspend=freeze", "--overcommit=0.5",
-       "--http=127.0.0.1:0", "--run-dir=" + dir.path() + "/run", "--dbfile=" + dir.path() + "/db"});
-  EXPECT_EQ(refused.status, 2);
-  EXPECT_NE(refused.output.find("--overcommit: card sim-0 is held by freeze"), std::string::npos)
-      << refused.output;
-  EXPECT_NE(refused.output.find("--suspend=gate"), std::string::npos);
-}
-
 TEST(ManagerPaging, PlacementCountsWhatMayLeaveBeyondTheCardAndWhatStaysWithinIt) {
   Manager manager({"--cards=sim:1x8", "--mixed", "--overcommit=0.5"});
   ASSERT_TRUE(manager.ask(kTraining)["ok"]);
