@@ -2,7 +2,8 @@
 # run.sh BUILD: the guard's tests on Debian 12's own kernel, in qemu, for machines whose kernel
 # takes no program at its security hooks, and the manager's unit with it (unit.sh). KERNEL=FILE
 # takes another kernel, TESTS some of the tests; arguments after BUILD go to each. The kernel's
-# package is unpacked below BUILD/guard, and not installed.
+# package is unpacked below BUILD/guard, and not installed. Ends with the status of the last that
+# failed, else with 77 where one was skipped as a whole, and names both.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -49,11 +50,21 @@ of_test() {
   esac
 }
 status=0
+not_passed() {   # TEST STATUS
+  if [ "$2" = 77 ]; then
+    echo "run.sh: skipped: $1" >&2
+    [ "$status" != 0 ] || status=77
+  else
+    echo "run.sh: failed: $1" >&2
+    status=$2
+  fi
+}
 run() {   # TEST PROGRAM [ARGUMENT...]
   EXTRA="$(of_test "$1") $([ ! -f "$driver" ] || echo "$driver")" CPUS=1
   export EXTRA CPUS
+  test=$1
   shift
-  sh "$here/boot.sh" "$folder" "$KERNEL" "$@" || status=$?
+  sh "$here/boot.sh" "$folder" "$KERNEL" "$@" || not_passed "$test" $?
 }
 for test in ${TESTS:-guard_test e2e_guard_test e2e_guarded_pods_test e2e_guarded_claims_test}; do
   case $test in
@@ -64,5 +75,5 @@ for test in ${TESTS:-guard_test e2e_guard_test e2e_guarded_pods_test e2e_guarded
     *) run "$test" "$build/bin/$test" "$@" ;;
   esac
 done
-[ -n "${TESTS:-}" ] || sh "$here/unit.sh" "$build" "$KERNEL" || status=$?
+[ -n "${TESTS:-}" ] || sh "$here/unit.sh" "$build" "$KERNEL" || not_passed unit.sh $?
 exit "$status"

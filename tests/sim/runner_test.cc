@@ -11,6 +11,7 @@
 #include <iostream>
 #include <string>
 
+#include "tests/testing/run_tests.h"
 #include "tests/testing/temp_folder.h"
 
 namespace qgpu::sim {
@@ -90,5 +91,5 @@ TEST(Runner, WhatTheSecondRunOfASeedShowsIsAFailure) {
 int main(int argc, char** argv) {
   if (argc > 1 && std::string(argv[1]) == "--worker") return qgpu::sim::playWorker();
   ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
+  return qgpu::testing::runTests();
 }

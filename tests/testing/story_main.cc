@@ -5,12 +5,13 @@
 #include <map>
 #include <string_view>
 
+#include "tests/testing/run_tests.h"
 #include "tests/testing/story.h"
 
 namespace qgpu::testing {
 namespace {
 
-constexpr int kUsage = 2, kSkipped = 77;
+constexpr int kUsage = 2;
 
 std::map<std::string, Before::Enter>& entries() {
   static std::map<std::string, Before::Enter> all;
@@ -57,7 +58,7 @@ int runStory(const std::string& story, int argc, char** argv) {
   std::string& asked = ::testing::GTEST_FLAG(filter);
   if (asked == "*") asked = filter->second;
   if (asked.starts_with('-')) asked.insert(0, filter->second);
-  return RUN_ALL_TESTS();
+  return runTests();
 }
 
 }  // namespace
