@@ -13,6 +13,11 @@ enum Isolation { library @0; guarded @1; capped @2; }
 # what keeps a task to its part of a card: libqgpu.so in its programs; the kernel as well, which
 # refuses the card to who left that out (services/guard); capped: nothing says so yet
 
+enum Counting { calls @0; driver @1; driverUnknown @2; }
+# where memory of a card's tasks counts: at the calls of CUDA, HIP or OpenCL; where the card's
+# driver in the kernel is asked for it; at CUDA's calls, since qgpu does not know those of this
+# NVIDIA driver, which also leaves the card without `rm` and without `capped`
+
 enum TaskState {
   pending @0; bound @1; attached @2; idle @3; ready @4; running @5; suspending @6; suspended @7;
   exited @8; lost @9;
@@ -37,6 +42,7 @@ struct CardInfo {              # what a backend found; only `suspend` may change
   driver @11 :Text;            # version of its driver, as that says it; empty: it does not
   linkGroup @12 :UInt32;       # NVLink joins cards of a node with the same one; 0: not known
   numaNode @13 :Int32 = -1;    # of the machine's memory that it is plugged in at; -1: not known
+  counting @14 :Counting;      # of its tasks' memory
 }
 
 struct TaskSpec {              # what a person or program asks for

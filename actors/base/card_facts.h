@@ -26,8 +26,9 @@ struct CardFacts {
   std::uint32_t device = 0;   // OpenCL: index in the platform's CL_DEVICE_TYPE_ALL list
   std::string suspendWhy;     // why `suspend` is that, for people; empty: nothing to say
   std::string memoryCounted;  // NVIDIA: where its tenants' memory is counted, for people
-  std::string driver;         // its version, "580.142"; empty: it does not say
-  CardPlace place{};          // NVIDIA: beside which others
+  schema::Counting counting = schema::Counting::CALLS;
+  std::string driver;  // its version, "580.142"; empty: it does not say
+  CardPlace place{};   // NVIDIA: beside which others
 };
 
 void writeFacts(const CardFacts& facts, schema::CardInfo::Builder builder);

@@ -157,6 +157,7 @@ void writeFacts(const CardFacts& facts, schema::CardInfo::Builder builder) {
   builder.setDriver(facts.driver);
   builder.setLinkGroup(facts.place.links);
   builder.setNumaNode(facts.place.numa);
+  builder.setCounting(facts.counting);
 }
 
 CardFacts readCardFacts(schema::CardInfo::Reader info) {
@@ -174,6 +175,7 @@ CardFacts readCardFacts(schema::CardInfo::Reader info) {
   facts.isolation = info.getIsolation();
   facts.driver = text(info.getDriver()).substr(0, kNameMax);
   facts.place = {info.getLinkGroup(), std::max(info.getNumaNode(), -1)};
+  facts.counting = info.getCounting();
   return facts;
 }
 

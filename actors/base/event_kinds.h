@@ -102,6 +102,12 @@ inline constexpr EventKindEntry kEventKinds[] = {
     {"card-suspend-lost", EventTeller::Node,
      "A card does not take `rm` any more: all of its tasks are held by their gates.",
      "`qgpuctl cards` says why. A start of the manager tries it again."},
+    {"driver-unknown", EventTeller::Node,
+     "qgpu does not know the calls of the NVIDIA driver that a card has. Its tasks' memory counts "
+     "at CUDA's calls alone, they are held by their gates, and the guard has no cap of memory. It "
+     "is told of each card at each start of the manager.",
+     "Install a driver that qgpu knows, or a qgpu that knows this one; until then the quotas of a "
+     "card should leave room on it."},
     {"card-cordoned", EventTeller::Node,
      "A card takes no new tasks: a person said so, or it is ill (the log has `card-ill`).",
      "Once it is well: `qgpuctl uncordon CARD`."},

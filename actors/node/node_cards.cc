@@ -277,6 +277,16 @@ void NodeCards::onSuspendLost(schema::SuspendLost::Reader lost) {
   }
 }
 
+void NodeCards::tellUnknownDrivers() {
+  for (const Card& card : cards_) {
+    if (card.facts.counting != schema::Counting::DRIVER_UNKNOWN) continue;
+    node_.note("driver-unknown", 0, card.facts.id,
+               "memory counts " + card.facts.memoryCounted +
+                   "; no rm, and no cap of memory. Install a driver that is known, or a qgpu that "
+                   "knows this one");
+  }
+}
+
 void NodeCards::onReportRead(schema::ReportRead::Reader read) {
   const Result<std::size_t> found = ledger_.findCard(text(read.getCard()));
   if (!found) return;

@@ -38,6 +38,8 @@ class NodeCards final : public ChangeOwner {
   // As the card's own suspend does not work any more. Told once; the name of that event makes the
   // member tell the scheduler of the cards.
   void onSuspendLost(schema::SuspendLost::Reader lost);
+  // Told at the start of each card whose driver is not known.
+  void tellUnknownDrivers();
   // What the newest report of a card says now. Told where it is another word than before.
   void onReportRead(schema::ReportRead::Reader read);
 

@@ -69,6 +69,7 @@ void NodeRecovery::apply(const NodeChange&, Turn& turn) {
   node_.note("node-started", 0, "",
              node_.options().version + ", incarnation " + std::to_string(numbers_.incarnation()));
   tell();
+  cards_.tellUnknownDrivers();
   cards_.tellPolicies();
   life_.introduceAll(turn);
 }

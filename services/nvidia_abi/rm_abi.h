@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 namespace qgpu::rm {
 
@@ -359,6 +360,9 @@ inline constexpr KnownDriver kKnownDrivers[] = {
     {565, Layout::kFrom535}, {570, Layout::kFrom535}, {575, Layout::kFrom535},
     {580, Layout::kFrom535}, {590, Layout::kFrom535}, {595, Layout::kFrom535},
 };
+
+inline constexpr std::uint32_t kOldestKnown = kKnownDrivers[0].major;
+inline constexpr std::uint32_t kNewestKnown = kKnownDrivers[std::size(kKnownDrivers) - 1].major;
 
 // Of a version as the driver writes it, "580.142". Reads at most `room` characters.
 constexpr Layout layoutOf(const char* version, std::size_t room) {

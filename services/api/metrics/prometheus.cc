@@ -154,6 +154,10 @@ void cardFamilies(Page& page, Cards cards) {
   cardInfo(page, cards);
   page.perCard(cards, "qgpu_card_memory_bytes", "gauge", "Memory of the card.",
                [](Card c) { return count(c.getInfo().getMemBytes()); });
+  page.perCard(
+      cards, "qgpu_card_memory_counted_by_driver", "gauge",
+      "1 where its tasks' memory counts at the driver in the kernel, 0 at library calls.",
+      [](Card c) { return count(c.getInfo().getCounting() == schema::Counting::DRIVER ? 1 : 0); });
   page.perCard(cards, "qgpu_card_memory_bound_bytes", "gauge", "Memory promised to tasks.",
                [](Card c) { return count(c.getMemBound()); });
   page.perCard(cards, "qgpu_card_share_bound_permille", "gauge",

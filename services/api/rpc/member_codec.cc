@@ -70,6 +70,7 @@ void Check::facts(schema::NodeFacts::Reader facts) {
       text(info.getMemoryCounted(), "card.memoryCounted", kSentenceMax);
       known(info.getSuspend(), "card.suspend");
       known(info.getIsolation(), "card.isolation");
+      known(info.getCounting(), "card.counting");
       known(card.getState(), "card.state");
       known(card.getPolicy(), "card.policy");
       known(card.getTenancy(), "card.tenancy");

@@ -25,11 +25,18 @@ Result<CardsFound> watched(CardsFound found, const HealthTimes& times) {
 }
 
 // As libqgpu.so decides it in each process (rm_ioctl.h), by the same table.
-std::string whereMemoryCounts(const std::string& driver) {
-  const bool known = rm::layoutOf(driver.c_str(), driver.size() + 1) != rm::Layout::kUnknown;
-  if (known) return "where driver " + driver + " is asked for it";
-  return "at CUDA's calls, without contexts and what pools keep: driver " +
-         (driver.empty() ? "of no version" : driver) + " is not known to qgpu";
+void sayWhereMemoryCounts(Card& card) {
+  const std::string& driver = card.driver;
+  if (rm::layoutOf(driver.c_str(), driver.size() + 1) != rm::Layout::kUnknown) {
+    card.counting = schema::Counting::DRIVER;
+    card.memoryCounted = "where driver " + driver + " is asked for it";
+    return;
+  }
+  card.counting = schema::Counting::DRIVER_UNKNOWN;
+  card.memoryCounted = "at CUDA's calls, without contexts and what pools keep: driver " +
+                       (driver.empty() ? "of no version" : driver) + " is not known to qgpu (" +
+                       std::to_string(rm::kOldestKnown) + " to " +
+                       std::to_string(rm::kNewestKnown) + " are)";
 }
 
 // Kernels run on the card, where no thread of the tenant can be frozen.
@@ -61,7 +68,7 @@ Result<CardsFound> nvidiaCards(const CardsOptions& options) {
       card.place.numa = static_cast<std::int32_t>(*numa);
     }
     card.minor = device.minor;
-    card.memoryCounted = whereMemoryCounts(device.driver);
+    sayWhereMemoryCounts(card);
     found.cards.push_back(std::move(card));
   }
   if (!found.cards.empty()) return watched(std::move(found), options.health);

@@ -26,12 +26,12 @@ namespace {
 constexpr Nanos kProbeLimit = seconds(3);
 constexpr std::int64_t kSoonSeconds = 14 * kDaySeconds;
 // Findings with which everything still works.
-constexpr std::array<std::string_view, 18> kWarnings = {
-    "card-cordoned",     "certificate-ends", "clock-unsynced",   "cluster-away",
-    "disk-low",          "driver-rm",        "hold-weak",        "kernel-rm",
-    "library-differs",   "memory-refused",   "realtime",         "report-stale",
-    "report-unreadable", "socket-stale",     "task-quarantined", "task-unattached",
-    "versions-differ",   "wal-large"};
+constexpr std::array<std::string_view, 19> kWarnings = {
+    "card-cordoned",   "certificate-ends",  "clock-unsynced", "cluster-away",
+    "disk-low",        "driver-rm",         "driver-unknown", "hold-weak",
+    "kernel-rm",       "library-differs",   "memory-refused", "realtime",
+    "report-stale",    "report-unreadable", "socket-stale",   "task-quarantined",
+    "task-unattached", "versions-differ",   "wal-large"};
 const std::vector<unsigned> kOldestKernel = {5, 3};
 const std::vector<unsigned> kOldestDriver = {450, 102, 4};
 
@@ -88,6 +88,7 @@ void checkDriver(DoctorContext& context) {
                     "install a newer one");
   } else if (!version.empty()) {
     const std::string release = firstLine(context.path("/proc/sys/kernel/osrelease"));
+    judgeCounting(context, version);
     judgeRm(context, version, versionNumbers(release, kOldestKernel.size()));
   }
   if (namesIn(context.path("/dev"), "nvidia0", "").empty() &&

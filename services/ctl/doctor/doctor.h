@@ -79,6 +79,8 @@ struct DiskRoom {
 };
 void judgeDisk(DoctorContext& context, const std::string& folder, const DiskRoom& room);
 void judgeClock(DoctorContext& context, bool synchronised);
+// Whether qgpu knows the calls by which this NVIDIA driver is asked for memory.
+void judgeCounting(DoctorContext& context, const std::string& driver);
 // Whether cards of this NVIDIA driver can be held by `rm`; `kernel`: two numbers.
 void judgeRm(DoctorContext& context, const std::string& driver,
              const std::vector<unsigned>& kernel);

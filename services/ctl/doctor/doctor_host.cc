@@ -59,6 +59,10 @@ void checkSeals(DoctorContext& context) {
                   "its way");
 }
 
+rm::Layout driverLayout(const std::string& driver) {
+  return rm::layoutOf(driver.c_str(), driver.size() + 1);
+}
+
 }  // namespace
 
 void judgeDisk(DoctorContext& context, const std::string& folder, const DiskRoom& room) {
@@ -89,16 +93,30 @@ void judgeClock(DoctorContext& context, bool synchronised) {
                   "container's, look there");
 }
 
+void judgeCounting(DoctorContext& context, const std::string& driver) {
+  if (driverLayout(driver) != rm::Layout::kUnknown) {
+    return context.well("driver " + driver +
+                        " is known to qgpu: memory of its cards counts where it is asked for");
+  }
+  const std::string range =
+      std::to_string(rm::kOldestKnown) + " to " + std::to_string(rm::kNewestKnown);
+  context.finding("driver-unknown",
+                  "NVIDIA's driver " + driver + " is not known to this qgpu (" + range +
+                      " are): memory of its cards counts at CUDA's calls, without contexts and "
+                      "what pools keep, and the guard has no cap of it",
+                  "install a driver of " + range +
+                      ", or a qgpu that knows this one; until then leave room on the card beside "
+                      "the quotas");
+}
+
 void judgeRm(DoctorContext& context, const std::string& driver,
              const std::vector<unsigned>& kernel) {
   const std::vector<unsigned> needed = {5, 6};
   const auto* first =
       std::ranges::find(rm::kKnownDrivers, rm::Layout::kFrom535, &rm::KnownDriver::layout);
-  const unsigned oldest = first->major;
-  const unsigned newest = std::ranges::max(rm::kKnownDrivers, {}, &rm::KnownDriver::major).major;
-  const unsigned major = versionNumbers(driver, 1)[0];
-  const std::string range = std::to_string(oldest) + " to " + std::to_string(newest);
-  if (major < oldest || major > newest) {
+  const std::string range =
+      std::to_string(first->major) + " to " + std::to_string(rm::kNewestKnown);
+  if (driverLayout(driver) != rm::Layout::kFrom535) {
     context.finding("driver-rm",
                     "NVIDIA's driver " + driver + " is none of those (" + range +
                         ") whose cards can be held by rm: their tasks are held by gates",

@@ -141,8 +141,12 @@ struct Parts final : Actor {
     EXPECT_EQ(sent, SendResult::Sent);
     fixture.run();
   }
+  // The second is of a driver that is not known.
   static std::vector<CardFacts> cardFacts() {
     std::vector<CardFacts> list(2);
+    list[0].counting = schema::Counting::DRIVER;
+    list[1].counting = schema::Counting::DRIVER_UNKNOWN;
+    list[1].memoryCounted = "at calls: driver 615.71 is not known";
     for (std::uint32_t i = 0; i < 2; ++i) {
       list[i].id = "sim-" + std::to_string(i);
       list[i].index = i;
@@ -562,7 +566,8 @@ TEST(NodeRecovery, D5_TakesWhatLivesAndEndsWhatHadEnded) {
   }
   EXPECT_EQ(parts.events(),
             (std::vector<std::string>{"node-started", "task-lost", "task-taken-over",
-                                      "task-not-taken-over", "task-outlived", "task-outlived"}));
+                                      "task-not-taken-over", "task-outlived", "task-outlived",
+                                      "driver-unknown"}));
   EXPECT_EQ(parts.task0.count(Which::TASK_KNOWN), 1u);
   EXPECT_EQ(parts.card0.count(Which::POLICY_CHOSEN), 1u);
   std::vector<std::uint64_t> killed;
@@ -570,6 +575,19 @@ TEST(NodeRecovery, D5_TakesWhatLivesAndEndsWhatHadEnded) {
     killed.push_back(message.getTaskClosed().getTask());
   }
   EXPECT_EQ(killed, (std::vector<std::uint64_t>{2, 3, 5})) << "7 is unknown, and stays";
+}
+
+TEST(NodeRecovery, TellsOnceOfEachCardWhoseDriverIsNotKnown) {
+  Parts parts;
+  for (int i = 0; i < 2; ++i) {
+    parts.inTurn([&](Turn& turn) { parts.recovery.apply({}, turn); });
+  }
+  ASSERT_EQ(parts.events(), (std::vector<std::string>{"node-started", "driver-unknown"}));
+  const EventRecord told = parts.feed.after(0).back();
+  EXPECT_EQ(told.card, "sim-1");
+  EXPECT_TRUE(told.text.starts_with(
+      "memory counts at calls: driver 615.71 is not known; no rm, and no cap of memory. Install "))
+      << told.text;
 }
 
 // --- questions and requests ---

@@ -166,6 +166,7 @@ void ScriptedNode::fillCards(schema::Reply::Builder reply) const {
     info.setSuspend(schema::Suspend::FREEZE);
     if (i == 1) info.setSuspendWhy("a \"reason\"");
     if (i == 1) info.setMemoryCounted("at CUDA's calls");
+    info.setCounting(i == 0 ? schema::Counting::DRIVER : schema::Counting::DRIVER_UNKNOWN);
     cards[i].setPolicy(schema::Policy::FIXED_SHARE);
     cards[i].setTenancy(i == 0 ? schema::Tenancy::ORDINARY : schema::Tenancy::FREE);
     cards[i].setState(i == 0 ? schema::CardState::READY : schema::CardState::CORDONED);

@@ -94,6 +94,8 @@ TEST_F(Metrics, TellsEveryCardAndTaskInPrometheusText) {
   EXPECT_NE(page.headers.find("text/plain; version=0.0.4"), std::string::npos) << page.headers;
   for (const char* line : {
            "qgpu_card_memory_bytes{node=\"here\",card=\"sim-0\"} 17179869184\n",
+           "qgpu_card_memory_counted_by_driver{node=\"here\",card=\"sim-0\"} 1\n",
+           "qgpu_card_memory_counted_by_driver{node=\"here\",card=\"sim-1\"} 0\n",
            "qgpu_card_memory_bound_bytes{node=\"here\",card=\"sim-1\"} 0\n",
            "qgpu_card_used_seconds_total{node=\"here\",card=\"sim-0\"} 1.500000000\n",
            "qgpu_card_settle_seconds{node=\"here\",card=\"sim-0\",quantile=\"0.99\"} "

@@ -52,13 +52,17 @@ TEST(NvidiaCards, TheDriversVersionSaysWhereMemoryCounts) {
   const auto known = find("nvidia");
   ASSERT_TRUE(known.ok()) << known.error().message;
   EXPECT_EQ(known->cards[0].memoryCounted, "where driver 580.142 is asked for it");
-  ::setenv("QGPU_STAND_IN_DRIVER", "450.102.04", 1);
-  const auto other = find("nvidia");
-  ::unsetenv("QGPU_STAND_IN_DRIVER");
-  ASSERT_TRUE(other.ok()) << other.error().message;
-  EXPECT_EQ(other->cards[0].memoryCounted,
-            "at CUDA's calls, without contexts and what pools keep: driver 450.102.04 is not known "
-            "to qgpu");
+  EXPECT_EQ(known->cards[0].counting, schema::Counting::DRIVER);
+  for (const std::string version : {"450.102.04", "615.71"}) {
+    ::setenv("QGPU_STAND_IN_DRIVER", version.c_str(), 1);
+    const auto other = find("nvidia");
+    ::unsetenv("QGPU_STAND_IN_DRIVER");
+    ASSERT_TRUE(other.ok()) << other.error().message;
+    EXPECT_EQ(other->cards[0].counting, schema::Counting::DRIVER_UNKNOWN);
+    EXPECT_EQ(other->cards[0].memoryCounted,
+              "at CUDA's calls, without contexts and what pools keep: driver " + version +
+                  " is not known to qgpu (515 to 595 are)");
+  }
 }
 
 TEST(NvidiaCards, WhichAreNearEachOtherIsAskedOfNvmlAndOfTheKernel) {

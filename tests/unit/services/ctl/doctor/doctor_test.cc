@@ -209,10 +209,16 @@ TEST_F(Doctor, KnowsKernelsAndDriversThatAreTooOld) {
   EXPECT_EQ(codes(), "");
   write("/proc/sys/kernel/osrelease", "5.5.19\n");
   EXPECT_EQ(codes(), "kernel-rm");
-  driver("450.102.04");
+  driver("515.43.04");
   EXPECT_EQ(codes(), "driver-rm");
-  driver("9999.1");
-  EXPECT_EQ(codes(), "driver-rm");
+  for (const std::string version : {"450.102.04", "585.10", "615.71", "9999.1"}) {
+    driver(version);
+    EXPECT_EQ(codes(), "driver-unknown driver-rm") << version;
+    for (const char* code : {"driver-unknown", "driver-rm"}) {
+      EXPECT_NE(whatOf(code).find("driver " + version + " is "), std::string::npos) << whatOf(code);
+    }
+    EXPECT_NE(fixOf("driver-unknown").find("a driver of 515 to 595"), std::string::npos);
+  }
   driver("450.80.02");
   EXPECT_EQ(codes(), "driver-old");
   EXPECT_NE(whatOf("driver-old").find("450.80.02"), std::string::npos);
@@ -576,6 +582,7 @@ TEST_F(Doctor, MarksWhatIsWellAndHowBadTheRestIs) {
   EXPECT_NE(table.find("[fail] attach-closed: "), std::string::npos) << table;
   EXPECT_NE(doctorJson(diagnosis).find(R"("level":"fail")"), std::string::npos);
   EXPECT_TRUE((Finding{"certificate-ends", "", ""}).isWarning());
+  EXPECT_TRUE((Finding{"driver-unknown", "", ""}).isWarning());
 }
 
 // --- the report ---
