@@ -119,7 +119,20 @@ if [ "$register" = auto ]; then
     fail "kube-scheduler still has the extender"
 fi
 
-# 4. The objects, the webhooks before what they ask. Helm keeps a record of what it installed.
+# 4. The guard in the kernel of each node, which would outlive its manager, by that manager's pod:
+# it sees the node's first process, and by it the node's root.
+PODS='jsonpath={range .items[*]}{.metadata.name} {.spec.nodeName}{"\n"}{end}'
+managers=$(ask -n kube-system get pods -l app=qgpu-manager -o "$PODS") ||
+  fail "the managers' pods can't be listed"
+echo "$managers" | while read -r pod node; do
+  [ -n "$pod" ] || continue
+  run -n kube-system exec "$pod" -c qgpu-manager -- \
+    env HOST=/proc/1/root /usr/bin/unload-guard.sh </dev/null ||
+    say "a guard on $node, if there is one, stays until its next start: rm -rf /sys/fs/bpf/qgpu" \
+      "there ends it" >&2
+done
+
+# 5. The objects, the webhooks before what they ask. Helm keeps a record of what it installed.
 run delete --ignore-not-found mutatingwebhookconfiguration qgpu-scheduler
 run delete --ignore-not-found validatingwebhookconfiguration qgpu-scheduler
 if [ -z "$release" ]; then :
@@ -135,7 +148,7 @@ if [ "$claims" = yes ]; then
   run delete resourceclaimtemplates --all-namespaces -l app=qgpu-scheduler
 fi
 
-# 5. The nodes, as they were, once no manager is left that tells of its cards.
+# 6. The nodes, as they were, once no manager is left that tells of its cards.
 [ "$dry" = yes ] ||
   $KUBECTL -n kube-system wait --for=delete pod -l app=qgpu-manager --timeout=60s >/dev/null 2>&1 ||
   true   # there is none, as a rule

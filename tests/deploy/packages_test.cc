@@ -492,6 +492,30 @@ void expectNoWayBack(const CleanRoot& root, const Packed& packed, std::size_t no
   EXPECT_EQ(root.pidOf("qgpu-manager"), manager) << "it served all the time";
 }
 
+// A guard as a manager with another run dir has it: below the root's bpffs, until it is unloaded.
+void pinAGuard(const CleanRoot& root) {
+  const Finished pinned = root.in(
+      "mountpoint -q /sys/fs/bpf || mount -t bpf bpf /sys/fs/bpf && "
+      "mkdir -p /sys/fs/bpf/qgpu/other && ln -s link /sys/fs/bpf/qgpu/other/qgpu_open");
+  ASSERT_EQ(pinned.status, 0) << pinned.output;
+}
+bool guardIsPinned(const CleanRoot& root) {
+  return root.in("test -L /sys/fs/bpf/qgpu/other/qgpu_open").status == 0;
+}
+
+// What RPMs run before a version goes, of the manager: "1" for one that is replaced.
+void expectRpmsUnloadTheGuardWithTheLastVersion(const CleanRoot& root) {
+  std::string script = readText(sourcePath("deploy/packaging/rpm/preun"));
+  const std::string name = "@package@";
+  script.replace(script.find(name), name.size(), "qgpu-manager");
+  std::ofstream(root.root() + "/root/preun") << script;
+  pinAGuard(root);
+  EXPECT_EQ(root.in("sh /root/preun 1").status, 0);
+  EXPECT_TRUE(guardIsPinned(root)) << "an upgrade keeps it";
+  EXPECT_EQ(root.in("sh /root/preun 0").status, 0);
+  EXPECT_FALSE(guardIsPinned(root));
+}
+
 TEST_F(Packages, ComeAndGoUnderARunningProgram) {
   const std::string why = CleanRoot::why();
   if (!why.empty()) GTEST_SKIP() << why;
@@ -507,16 +531,21 @@ TEST_F(Packages, ComeAndGoUnderARunningProgram) {
   const Finished python = root.in("python3 -m qgpu run --memory 64MiB -- sh -c 'exit 7'");
   EXPECT_EQ(python.status, 7) << python.output;
 
+  ASSERT_NO_FATAL_FAILURE(pinAGuard(root));
   Tenant tenant(root);
   for (std::size_t to = 1; to <= last; ++to) upgradeUnder(tenant, root, *packed, to);
   EXPECT_EQ(root.in("cat /etc/default/qgpu-manager").output, "QGPU_MANAGER_FLAGS=--mixed\n");
   expectNoWayBack(root, *packed, last);
+  EXPECT_TRUE(guardIsPinned(root)) << "an upgrade keeps it";
   tenant.expectUndisturbed();
   tenant.expectRightResults();
 
+  EXPECT_EQ(root.dpkg("-r", "qgpu-scheduler").status, 0);
+  EXPECT_TRUE(guardIsPinned(root)) << "it is the manager's";
   const std::string all = "qgpu-manager qgpu-scheduler qgpuctl libqgpu python3-qgpu";
   const Finished removed = root.dpkg("-r", all);
   EXPECT_EQ(removed.status, 0) << removed.output;
+  EXPECT_FALSE(guardIsPinned(root)) << "it would outlive the product";
   EXPECT_NE(root.in("systemctl is-active qgpu-manager").output, "active\n");
   EXPECT_EQ(root.in("pidof qgpu-manager qgpu-scheduler qgpu-kubelet-plugin").output, "");
   EXPECT_TRUE(fs::exists(root.root() + "/var/lib/qgpu/meta.db")) << "state stays until purged";
@@ -525,6 +554,7 @@ TEST_F(Packages, ComeAndGoUnderARunningProgram) {
   const Finished older = root.install(*packed, 0);
   EXPECT_EQ(older.status, 0) << older.output;
   expectInstalled(root);
+  expectRpmsUnloadTheGuardWithTheLastVersion(root);
 
   const Finished purged = root.dpkg("--purge", all);
   EXPECT_EQ(purged.status, 0) << purged.output;

@@ -234,6 +234,9 @@ case "$*" in
       ! grep -q '^qgpu-device-enable=' "$CLUSTER/labels/$node" || echo "$node"; done; exit ;;
   'get pods '*) cat "$CLUSTER/pods"; : >"$CLUSTER/pods.asked"
       [ ! -e "$CLUSTER/pods.next" ] || mv "$CLUSTER/pods.next" "$CLUSTER/pods"; exit ;;
+  *' get pods -l app=qgpu-manager '*) cat "$CLUSTER/managers"; exit ;;
+  *' exec '*) echo "$*" >>"$CLUSTER/log"
+      case "$*" in *"exec $(cat "$CLUSTER/dead") "*) exit 1 ;; esac; exit ;;
   *wait*) exit 1 ;;
   *) echo "$*" >>"$CLUSTER/log" ;;
 esac
@@ -271,6 +274,8 @@ class Cluster {
                   "  - image: qgpu/manager:0.1.0\n    imagePullPolicy: IfNotPresent\n"
                   "  - image: qgpu/scheduler:0.1.0\n    imagePullPolicy: IfNotPresent\n");
     folder_.write("pods", "");
+    folder_.write("managers", "");
+    folder_.write("dead", "nobody");
     folder_.write("log", "");
     for (const char* node : {"n1", "n2"}) {
       folder_.write("labels/" + std::string(node), "");
@@ -495,6 +500,26 @@ TEST(Uninstall, ClosesTheNodesWaitsRemovesAndOpensThemAgain) {
   EXPECT_LT(log.find("delete"), log.find("uncordon n1")) << log;
 }
 
+// What is pinned in a node's kernel would stay there. A manager whose pod does not run is no reason
+// to stay installed.
+TEST(Uninstall, UnloadsTheGuardOfEachNodeBeforeItsManagerGoes) {
+  const Cluster cluster;
+  cluster.folder().write("managers", "qgpu-manager-a n1\nqgpu-manager-b n2\n");
+  cluster.folder().write("dead", "qgpu-manager-a");
+  const Finished dry = cluster.run("uninstall.sh --no-register --dry-run");
+  EXPECT_TRUE(has(dry.output, "exec qgpu-manager-b -c qgpu-manager")) << dry.output;
+  EXPECT_EQ(cluster.log(), "");
+  const Finished result = cluster.run("uninstall.sh --no-register");
+  ASSERT_EQ(result.status, 0) << result.output;
+  EXPECT_TRUE(has(result.output, "a guard on n1, if there is one, stays")) << result.output;
+  EXPECT_FALSE(has(result.output, "a guard on n2")) << result.output;
+  const std::string log = cluster.log();
+  const std::size_t unloaded = log.find(
+      "exec qgpu-manager-b -c qgpu-manager -- env HOST=/proc/1/root "
+      "/usr/bin/unload-guard.sh\n");
+  EXPECT_LT(unloaded, log.find("delete --ignore-not-found -k")) << log;
+}
+
 TEST(Uninstall, RemovesNothingWhilePodsUseCards) {
   const Cluster cluster;
   ASSERT_EQ(cluster.run("install.sh --preloaded --no-register --node n1").status, 0);
@@ -573,6 +598,43 @@ TEST(Uninstall, ChangesNothingInADryRunNorTheSecondTime) {
   cluster.forget();
   ASSERT_EQ(cluster.run("uninstall.sh --no-register").status, 0);
   EXPECT_FALSE(has(cluster.log(), "node")) << cluster.log();
+}
+
+// --- the guard in the kernel ---
+
+// Managers' folders of pins and another's are below a root of the test's, on what `mount` makes.
+// Says how the script ended and what is left there.
+Finished unloadGuard(const std::string& mount) {
+  const TempFolder root;
+  const std::string folder = root / "sys/fs/bpf";
+  fs::create_directories(folder);
+  return shell("unshare -m sh -ec '" + mount + " " + folder + "; cd " + folder +
+               "; mkdir -p qgpu/run_qgpu qgpu/srv_other others; ln -s link qgpu/run_qgpu/pin;"
+               " code=0; HOST=" +
+               root.path() + " " + sourcePath("deploy/image/unload-guard.sh") +
+               " || code=$?; echo $code: *'");
+}
+
+TEST(UnloadGuard, TakesTheFoldersOfAllManagersAndNothingBeside) {
+  const std::string mount = "mount -t bpf bpf";
+  const Finished result = unloadGuard(mount);
+  if (has(result.output, "denied") || has(result.output, "not permitted")) {
+    GTEST_SKIP() << result.output;
+  }
+  EXPECT_TRUE(has(result.output, "0: ") && has(result.output, "others")) << result.output;
+  EXPECT_FALSE(has(result.output, "qgpu")) << result.output;
+}
+
+TEST(UnloadGuard, LeavesAFolderThatIsOnNoBpffsAlone) {
+  const Finished result = unloadGuard("true");
+  if (has(result.output, "unshare failed")) GTEST_SKIP() << result.output;
+  EXPECT_TRUE(has(result.output, "sys/fs/bpf/qgpu is on no bpffs")) << result.output;
+  EXPECT_TRUE(has(result.output, "1: others qgpu\n")) << result.output;
+}
+
+TEST(UnloadGuard, IsDoneWhereThereIsNone) {
+  const TempFolder root;
+  EXPECT_EQ(shell(sourcePath("deploy/image/unload-guard.sh"), {{"HOST", root.path()}}).status, 0);
 }
 
 // --- the init container ---

@@ -93,7 +93,8 @@ make_product_layers() {
   cp "$out/bin/qgpu-scheduler" "$out/bin/qgpuctl" "$ROOT/deploy/image/scheduler-folders.sh" \
     "$trees/scheduler/usr/bin/"
   cp "$out/bin/qgpu-manager" "$out/bin/qgpu-kubelet-plugin" "$out/bin/qgpuctl" \
-    "$ROOT/deploy/image/install.sh" "$ROOT/deploy/image/nvidia-nodes.sh" "$trees/manager/usr/bin/"
+    "$ROOT/deploy/image/install.sh" "$ROOT/deploy/image/nvidia-nodes.sh" \
+    "$ROOT/deploy/image/unload-guard.sh" "$trees/manager/usr/bin/"
   cp "$out/lib/libqgpu.so" "$trees/manager/usr/lib/"
   mkdir -p "$trees/tenant/usr/bin" "$trees/kube-scheduler/usr/local/bin"
   cp "$BUILD/bin/qgpu-work" "$trees/tenant/usr/bin/"
