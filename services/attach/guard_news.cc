@@ -16,7 +16,7 @@ std::string GuardNews::textOf(const GuardRefusal& refusal, Nanos now) {
     case GuardRefusal::Way::Closed:
       return who + " was refused a call for memory of " + card +
              " that nobody counts: it exports several objects or a dma-buf, asks the display half, "
-             "leaves a name to the driver, or comes from a program of 32 bits";
+             "leaves a name to the driver, or comes by a ring or from a program of 32 bits";
     case GuardRefusal::Way::Altered:
       return who + " was ended, and its task: it changed a call for memory of " + card +
              " while the driver read it";

@@ -274,16 +274,22 @@ int BPF_PROG(qgpu_cap_door, struct file *file, unsigned int command, unsigned lo
   return 0;
 }
 
-// Linux 6.8 and later ask this one of programs of 32 bits, and it may not sleep: they have no call
-// to a card's driver, where others pass the door.
-SEC("lsm/file_ioctl_compat")
-int BPF_PROG(qgpu_cap_door_32, struct file *file) {
+// A way to a card's driver past the door, which who has a quota does not have.
+static __always_inline int pastTheDoor(struct file *file) {
   const __u32 device = deviceOf(file);
   if (!inForce() || !device || !bpf_map_lookup_elem(&nodes, &device)) return 0;
   __u64 task = 0;
   const struct qgpu_cap_quota *quota = quotaOfCurrent(&task);
   return quota ? closed(quota, device, task) : 0;
 }
+
+// Linux 6.8 and later ask this one of programs of 32 bits, and it may not sleep.
+SEC("lsm/file_ioctl_compat")
+int BPF_PROG(qgpu_cap_door_32, struct file *file) { return pastTheDoor(file); }
+
+// A ring takes commands as the driver likes to read them. NVIDIA's takes none today.
+SEC("lsm/uring_cmd")
+int BPF_PROG(qgpu_cap_command, struct io_uring_cmd *command) { return pastTheDoor(command->file); }
 
 static __always_inline void endsWith(__u64 file) {
   const __u64 yes = 1;

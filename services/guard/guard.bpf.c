@@ -39,6 +39,13 @@ int BPF_PROG(qgpu_ioctl, struct file *file) { return judgeFile(file, QGPU_WAY_IO
 SEC("lsm/file_ioctl_compat")
 int BPF_PROG(qgpu_ioctl_32, struct file *file) { return judgeFile(file, QGPU_WAY_IOCTL); }
 
+// A ring (io_uring) takes commands to a driver as well, and none of them passes the one above. Linux
+// 6.0 and later ask this one, also in a thread of the kernel's that serves the process's ring.
+SEC("lsm/uring_cmd")
+int BPF_PROG(qgpu_command, struct io_uring_cmd *command) {
+  return judgeFile(command->file, QGPU_WAY_IOCTL);
+}
+
 // There is no file where memory is mapped without one. Newer kernels know that of this hook and
 // want the question; some before them take each pointer for valid and leave the question out, so
 // the file is read in the way that survives null.

@@ -18,6 +18,7 @@
 #include <sys/statfs.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
+#include <utility>
 
 #include "services/guard/guard_abi.h"
 #include "services/nvidia_abi/rm_abi.h"
@@ -45,9 +46,13 @@ static_assert(kGuardCardsMax == QGPU_GUARD_CARDS && kGuardShared == QGPU_GUARD_S
 
 constexpr std::size_t kSaidMax = 64 * 1024;  // of libbpf and the verifier, its last part
 constexpr std::size_t kReasonMax = 600;
-// The programs whose hook older kernels lack.
-constexpr const char* kNewerHook = "file_ioctl_compat";
-constexpr const char* kOfNewer[] = {"qgpu_ioctl_32", "qgpu_cap_door_32"};
+// The programs whose hook older kernels lack, and the hook of each.
+constexpr std::pair<const char*, const char*> kOfNewer[] = {
+    {"qgpu_ioctl_32", "file_ioctl_compat"},
+    {"qgpu_cap_door_32", "file_ioctl_compat"},
+    {"qgpu_command", "uring_cmd"},
+    {"qgpu_cap_command", "uring_cmd"},
+};
 
 // libbpf's way to say something has no argument of ours.
 thread_local std::string* said = nullptr;
@@ -244,9 +249,9 @@ Result<Object> Guard::Parts::read(const char* name, const char* from, const char
         folder + "/" + bpf_map__name(map) + "-" + std::to_string(QGPU_GUARD_LAYOUT);
     bpf_map__set_pin_path(map, path.c_str());
   }
-  for (const char* program : kOfNewer) {
+  for (const auto& [program, hook] : kOfNewer) {
     bpf_program* const of = bpf_object__find_program_by_name(made.get(), program);
-    if (of == nullptr || libbpf_find_vmlinux_btf_id(kNewerHook, BPF_LSM_MAC) >= 0) continue;
+    if (of == nullptr || libbpf_find_vmlinux_btf_id(hook, BPF_LSM_MAC) >= 0) continue;
     bpf_program__set_autoload(of, false);
   }
   return made;

@@ -26,6 +26,10 @@ struct file {
   struct inode* f_inode;
 } KERNELS;
 
+struct io_uring_cmd {
+  struct file* file;
+} KERNELS;
+
 struct kernfs_node {
   __u64 id;
 } KERNELS;

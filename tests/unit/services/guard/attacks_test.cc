@@ -136,45 +136,35 @@ TEST_F(GuardAttack, OpensItByOpenat2) {
   });
 }
 
-// A ring with one request; its answer. `flags` of the request.
 int openByRing(const std::string& path, std::uint8_t flags) {
-  io_uring_params params{};
-  const Fd ring(static_cast<int>(::syscall(SYS_io_uring_setup, 2, &params)));
-  if (!ring) return 200;
-  const auto map = [&](std::size_t size, off_t at) {
-    void* got = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, ring.get(), at);
-    return static_cast<char*>(got);
-  };
-  char* sq = map(params.sq_off.array + params.sq_entries * 4, IORING_OFF_SQ_RING);
-  char* cq = map(params.cq_off.cqes + params.cq_entries * sizeof(io_uring_cqe), IORING_OFF_CQ_RING);
-  char* requests = map(params.sq_entries * sizeof(io_uring_sqe), IORING_OFF_SQES);
-  auto& request = *reinterpret_cast<io_uring_sqe*>(requests);
-  request = {};
-  request.opcode = IORING_OP_OPENAT;
-  request.flags = flags;
-  request.fd = AT_FDCWD;
-  request.addr = reinterpret_cast<std::uint64_t>(path.c_str());
-  *reinterpret_cast<std::uint32_t*>(sq + params.sq_off.array) = 0;
-  __atomic_store_n(reinterpret_cast<std::uint32_t*>(sq + params.sq_off.tail), 1, __ATOMIC_RELEASE);
-  if (::syscall(SYS_io_uring_enter, ring.get(), 1, 1, IORING_ENTER_GETEVENTS, nullptr, 0) != 1) {
-    return 201;
-  }
-  const auto& done = *reinterpret_cast<const io_uring_cqe*>(cq + params.cq_off.cqes);
-  return done.res >= 0 ? kGotIn : -done.res;
+  return askByRing([&](io_uring_sqe& request) {
+    request.opcode = IORING_OP_OPENAT;
+    request.flags = flags;
+    request.fd = AT_FDCWD;
+    request.addr = reinterpret_cast<std::uint64_t>(path.c_str());
+  });
 }
 
 TEST_F(GuardAttack, OpensItByARing) {
-  if (Held probe([&] { return openByRing(card0, 0); }); probe.letGo(), probe.wait() == 200) {
-    GTEST_SKIP() << "io_uring is off here";
-  }
+  if (!hasRings()) GTEST_SKIP() << "io_uring is off here";
   expectRefused([&] { return openByRing(card0, 0); });
 }
 
 TEST_F(GuardAttack, OpensItByAThreadOfTheKernelThatServesARing) {
-  if (Held probe([&] { return openByRing(card0, 0); }); probe.letGo(), probe.wait() == 200) {
-    GTEST_SKIP() << "io_uring is off here";
-  }
+  if (!hasRings()) GTEST_SKIP() << "io_uring is off here";
   expectRefused([&] { return openByRing(card0, IOSQE_ASYNC); });
+}
+
+// /dev/null is a device whose driver takes any command by a ring, from Linux 6.0 on.
+TEST_F(GuardAttack, HasTheDriverTakeACommandByARing) {
+  const Fd file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!file || afterFork([&] { return commandByRing(file.get(), 0); }) != kGotIn) {
+    GTEST_SKIP() << "rings take no commands here";
+  }
+  ASSERT_TRUE(guard->setNodes({{makedev(1, 3), 0}}));
+  expectRefused([&] { return commandByRing(file.get(), 0); });
+  expectRefused([&] { return commandByRing(file.get(), IOSQE_ASYNC); });
+  EXPECT_EQ(tenant(Is::Attached, [&] { return commandByRing(file.get(), IOSQE_ASYNC); }), kGotIn);
 }
 
 // --- another process ---

@@ -509,6 +509,20 @@ TEST_F(CapTest, NamesLeftToTheDriverOthersMemoryAndTheDisplayHalfAreRefused) {
             0);
 }
 
+// The driver that stands in takes any command by a ring. The guard lets who has attached have it.
+TEST_F(CapTest, ACommandByARingIsRefusedToWhoHasAQuota) {
+  const auto ask = [] {
+    StandinFile file;
+    const int done = commandByRing(file.fd(), 0);
+    return done == commandByRing(file.fd(), IOSQE_ASYNC) ? done : 210;
+  };
+  if (afterFork(ask) != kGotIn) GTEST_SKIP() << "rings take no commands here";
+  EXPECT_EQ(tenantOf(kOtherTask, ask), kGotIn) << "it has no quota";
+  const std::uint64_t before = guard->tally(0);
+  EXPECT_EQ(attached(ask), EPERM);
+  EXPECT_EQ(guard->tally(0), before + 2);
+}
+
 TEST_F(CapTest, WhatUnifiedMemoryHoldsIsCountedUntilItLetsGo) {
   EXPECT_EQ(attached([&] {
               StandinFile file;

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <gtest/gtest.h>
+#include <linux/io_uring.h>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,6 +47,10 @@ class GuardTest : public ::testing::Test {
 int tryOpen(const std::string& path);
 int tryIoctl(int fd);  // kGotIn: the driver was asked
 int tryMap(int fd);
+bool hasRings();  // whether this kernel has io_uring for this process
+// A ring with one request; its answer, the error or kGotIn.
+int askByRing(const std::function<void(io_uring_sqe&)>& fill);
+int commandByRing(int fd, std::uint8_t flags);    // kGotIn: the driver did it
 int afterFork(const std::function<int()>& body);  // what a child ends with
 [[noreturn]] void becomeProgram(const std::vector<std::string>& argv, bool keepPreload = true);
 
