@@ -2,7 +2,7 @@
 # boot.sh FOLDER KERNEL PROGRAM [ARGUMENT...]: runs a program as root on another Linux kernel, in
 # qemu, with nothing but the program, the shared libraries it needs, what EXTRA names (paths), the
 # tree in the folder TREE, and busybox. FOLDER is for what it makes. Ends with the program's status;
-# with RUN=exec the program is the first process, and says "status: N" itself. SET is a variable for
+# with RUN=exec the program is the first process, and says "status: N" itself. SET are variables for
 # the program. ACCEL="-accel tcg" keeps off a kvm that does not work. MORE has further options of
 # qemu: with "-icount shift=0,sleep=off" a nanosecond of its clock is an instruction.
 set -eu

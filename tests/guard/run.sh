@@ -1,9 +1,10 @@
 #!/bin/sh
 # run.sh BUILD: the guard's tests on Debian 12's own kernel, in qemu, for machines whose kernel
 # takes no program at its security hooks, and the manager's unit with it (unit.sh). KERNEL=FILE
-# takes another kernel, TESTS some of the tests; arguments after BUILD go to each. The kernel's
-# package is unpacked below BUILD/guard, and not installed. Ends with the status of the last that
-# failed, else with 77 where one was skipped as a whole, and names both.
+# takes another kernel, TESTS some of the tests, SET variables for them (QGPU_CAP_STORIES=10000);
+# arguments after BUILD go to each. The kernel's package is unpacked below BUILD/guard, and not
+# installed. Ends with the status of the last that failed, else with 77 where one was skipped as a
+# whole, and names both.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -34,7 +35,7 @@ if [ -d "$headers" ]; then
 else
   echo "run.sh: no $headers: the cap of memory is not tried" >&2
 fi
-[ ! -f "$driver" ] || export SET="QGPU_STANDIN_DRIVER=$driver"
+[ ! -f "$driver" ] || export SET="QGPU_STANDIN_DRIVER=$driver ${SET:-}"
 # Of ours: what a program of these tests starts.
 of_test() {
   case $1 in
