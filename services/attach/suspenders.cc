@@ -11,7 +11,7 @@ namespace qgpu {
 namespace {
 
 suspend::CardName nameOf(const Card& card) {
-  return {card.id, card.driver, card.minor};
+  return {card.id, card.layoutVersion(), card.minor};
 }
 
 std::unique_ptr<suspend::CardCheck> checkOf(const Card& card, const std::string& probe) {

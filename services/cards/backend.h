@@ -18,8 +18,8 @@ struct CardBackend {
   std::string_view name;  // of --cards, and of each of its cards
   // At least one card. NotFound: there is none of this kind on this machine.
   Result<CardsFound> (*find)(const CardsOptions& options);
-  // Sets suspend, method and suspendWhy of its cards where that takes a trial on them; others stay
-  // as they are. Null: what find() said holds.
+  // Sets suspend, method and suspendWhy of its cards where that takes a trial on them, and what
+  // else does (layoutSeen, memoryCounted); others stay as they are. Null: what find() said holds.
   void (*trySuspends)(std::vector<Card>& cards, const SuspendTrial& trial, Log& log) = nullptr;
   bool automatic = false;  // --cards=auto asks for them
 };

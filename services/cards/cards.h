@@ -31,6 +31,14 @@ struct Card : CardFacts {
   // NVIDIA: what takes work off it takes.
   int minor = -1;                                // of its file /dev/nvidiaN; -1: not known
   std::optional<suspend::SuspendMethod> method;  // set where `suspend` is RM
+  // Of a driver that is newer than all that qgpu knows: the first part of the version whose layout
+  // it was seen to have (nvidia/layout_trial.h); 0: none.
+  std::uint32_t layoutSeen = 0;
+
+  // A version of the driver's layout: its own, or that of the one above.
+  std::string layoutVersion() const {
+    return layoutSeen != 0 ? std::to_string(layoutSeen) + ".0" : driver;
+  }
 };
 
 // How a hold is made real: Auto is freeze where the kernels run on the tenant's own threads that
@@ -70,14 +78,16 @@ struct SuspendTrial {
   SuspendChoice choice = SuspendChoice::Auto;
   std::string probe;             // qgpu-suspend-probe
   std::string kept;              // the file of the answers, in a folder that is ours
+  std::string layouts;           // and of those about layouts (nvidia/layout_trial.h)
   std::string version;           // of qgpu
   Nanos timeout = seconds(60);   // of one card's test
   Nanos patience = seconds(20);  // for the probe to begin and to end
 };
 
-// Tries on each card what takes work off it, where its kind knows such a trial. Blocks for about a
-// second a card, and forks: for a process with one thread, after it claimed the run dir and before
-// it serves. Unsupported: `rm` is asked for by name, and no card can; each says why.
+// Tries on each card what takes work off it, where its kind knows such a trial, and before that how
+// a driver is spoken to that is newer than qgpu. Blocks for about a second a card, and forks: for a
+// process with one thread, after it claimed the run dir and before it serves. Unsupported: `rm` is
+// asked for by name, and no card can; each says why.
 Status chooseSuspends(std::vector<Card>& cards, const SuspendTrial& trial, Log& log);
 
 }  // namespace qgpu

@@ -28,6 +28,7 @@
 #include "services/base/metrics_text.h"
 #include "services/base/net/live_tls.h"
 #include "services/base/run_dir.h"
+#include "services/cards/nvidia/layout_trial.h"
 #include "services/cards/nvidia/suspend_answers.h"
 #include "services/daemons/card_watch.h"
 #include "services/daemons/guard_choice.h"
@@ -110,6 +111,7 @@ SuspendTrial suspendTrial(const ManagerOptions& options, const RunDir& dir) {
   trial.choice = options.cards.suspend;
   trial.probe = suspendProbe();
   trial.kept = dir.file(kSuspendAnswersFile);
+  trial.layouts = dir.file(kLayoutsFile);
   trial.version = QGPU_VERSION;
   return trial;
 }

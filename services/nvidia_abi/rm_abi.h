@@ -3,7 +3,8 @@
 // stand-in kernel read and write, declared here so that no header of a driver is needed. It is what
 // libcuda says to the kernel by ioctl() on /dev/nvidiactl and /dev/nvidiaN, and it differs between
 // drivers: a layout is chosen by the driver's version, and a version that is not in the table has
-// none. Every number was compared with the open kernel module's own headers, release by release
+// none, but for a newer one that was seen to have the last one's. Every number was compared with
+// the open kernel module's own headers, release by release
 // (tests/unit/services/nvidia_abi/rm_abi.txt, which rm_abi_test holds against this file); drivers
 // before 515 are closed, and nothing is assumed of them.
 //
@@ -361,21 +362,41 @@ inline constexpr KnownDriver kKnownDrivers[] = {
     {580, Layout::kFrom535}, {590, Layout::kFrom535}, {595, Layout::kFrom535},
 };
 
+// The oldest and the newest of them.
 inline constexpr std::uint32_t kOldestKnown = kKnownDrivers[0].major;
 inline constexpr std::uint32_t kNewestKnown = kKnownDrivers[std::size(kKnownDrivers) - 1].major;
 
-// Of a version as the driver writes it, "580.142". Reads at most `room` characters.
-constexpr Layout layoutOf(const char* version, std::size_t room) {
+constexpr Layout layoutOfMajor(std::uint64_t major) {
+  for (const KnownDriver& known : kKnownDrivers) {
+    if (known.major == major) return known.layout;
+  }
+  return Layout::kUnknown;
+}
+
+// The first part of a version as the driver writes it, "580.142"; 0: it is none. Reads at most
+// `room` characters.
+constexpr std::uint32_t majorOf(const char* version, std::size_t room) {
   std::uint32_t major = 0;
   std::size_t at = 0;
   while (at < room && at < 6 && version[at] >= '0' && version[at] <= '9') {
     major = major * 10 + static_cast<std::uint32_t>(version[at++] - '0');
   }
-  if (at == room || version[at] != '.') return Layout::kUnknown;
-  for (const KnownDriver& known : kKnownDrivers) {
-    if (known.major == major) return known.layout;
-  }
-  return Layout::kUnknown;
+  return at == room || version[at] != '.' ? 0 : major;
+}
+
+constexpr Layout layoutOf(const char* version, std::size_t room) {
+  return layoutOfMajor(majorOf(version, room));
+}
+
+// Whether a driver is newer than all that were looked at. Such a one may have the layout of the
+// newest of them, which must be seen before it is believed (services/cards/nvidia/layout_trial.h).
+constexpr bool isNewer(const char* version, std::size_t room) {
+  return majorOf(version, room) > kNewestKnown;
+}
+
+// ... and `seen`, the first part of the version whose layout it was seen to have; 0: none.
+constexpr Layout layoutOf(const char* version, std::size_t room, std::uint64_t seen) {
+  return isNewer(version, room) ? layoutOfMajor(seen) : layoutOf(version, room);
 }
 
 }  // namespace qgpu::rm

@@ -147,12 +147,24 @@ std::uint32_t setTimeslice(int fd, Named group, std::uint64_t us) {
   return control(fd, group.client, group.object, kGroupSetTimeslice, parameters);
 }
 
-std::uint32_t classOf(int fd, Named object, std::uint32_t& objectClass) {
-  HandleInfo parameters{object.object, kHandleClass, 0};
+namespace {
+
+std::uint32_t handleInfo(int fd, Named object, std::uint32_t index, std::uint32_t& result) {
+  HandleInfo parameters{object.object, index, 0};
   const std::uint32_t status =
       control(fd, object.client, object.client, kClientHandleInfo, parameters);
-  objectClass = status == kOk ? static_cast<std::uint32_t>(parameters.result) : 0;
+  result = status == kOk ? static_cast<std::uint32_t>(parameters.result) : 0;
   return status;
+}
+
+}  // namespace
+
+std::uint32_t classOf(int fd, Named object, std::uint32_t& objectClass) {
+  return handleInfo(fd, object, kHandleClass, objectClass);
+}
+
+std::uint32_t parentOf(int fd, Named object, Handle& parent) {
+  return handleInfo(fd, object, kHandleParent, parent);
 }
 
 }  // namespace qgpu::rm

@@ -62,5 +62,7 @@ std::uint32_t restartRunlist(int fd, Named channel);
 std::uint32_t setTimeslice(int fd, Named group, std::uint64_t us);
 // What class an object of the client is.
 std::uint32_t classOf(int fd, Named object, std::uint32_t& objectClass);
+// Beneath which it lies.
+std::uint32_t parentOf(int fd, Named object, Handle& parent);
 
 }  // namespace qgpu::rm

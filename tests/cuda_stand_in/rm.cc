@@ -15,6 +15,7 @@
 
 #include "tests/cuda_stand_in/table.h"
 #include "tests/rm_stand_in/rm_state.h"
+#include "tests/rm_stand_in/shifted.h"
 
 namespace qgpu::stand_in {
 namespace {
@@ -52,7 +53,7 @@ bool call(std::uint32_t number, Call& parameters) {
 // NV_ESC_RM_ALLOC in the driver's long form; the status that came back.
 std::uint32_t alloc(Handle parent, Handle& made, std::uint32_t objectClass, void* parameters,
                     std::uint32_t size, bool carried = false) {
-  const rm::AllocForm form = rm::allocForms(kernel().major).longForm;
+  const rm::AllocForm form = rm_stand_in::shifted(rm::allocForms(kernel().major)).longForm;
   alignas(8) char bytes[64] = {};
   const bool isClient = rm::isClient(objectClass);
   const rm::AllocCall head{isClient ? 0 : kernel().client, parent, made, objectClass,
@@ -159,9 +160,7 @@ bool rmAllocate(std::uint64_t bytes, std::uint32_t& handle, RmForm form, std::ui
   rmInit();
   if (form == RmForm::kHeap && rmAnswers()) return byHeap(parent, bytes, handle);
   alignas(8) char parameters[128] = {};
-  rm::MemoryParameters memory{};
-  memory.size = bytes;
-  std::memcpy(parameters, &memory, sizeof memory);
+  std::memcpy(parameters + rm_stand_in::memorySizeAt(), &bytes, sizeof bytes);
   handle = nextObject.fetch_add(1);
   const bool carried = form == RmForm::kCarried && rmAnswers();
   return alloc(parent, handle, rm::kLocalMemory, parameters, sizeof parameters, carried) !=

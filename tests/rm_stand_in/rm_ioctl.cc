@@ -17,13 +17,23 @@
 
 #include "tests/rm_stand_in/nvidia_rm.h"
 #include "tests/rm_stand_in/rm_state.h"
+#include "tests/rm_stand_in/shifted.h"
 
 namespace qgpu::rm_stand_in {
 namespace {
 
 using namespace nvidia::rm;  // the names of the interface
 
-constexpr AllocForms kForms = allocForms(580);  // of the release that it tells
+// Of the release that it tells.
+const char* version() {
+  const char* given = std::getenv("QGPU_STAND_IN_DRIVER");
+  return given ? given : "580.142";
+}
+const AllocForms& forms() {
+  static const AllocForms only =
+      shifted(allocForms(static_cast<std::uint32_t>(std::strtoul(version(), nullptr, 10))));
+  return only;
+}
 
 // Also one that nobody has waited for: its files are closed.
 bool dead(std::int32_t pid) {
@@ -97,11 +107,11 @@ std::uint32_t takeMemory(State& all, const AllocCall& asked, Memory& memory) {
   const bool onCard = asked.objectClass == kLocalMemory;
   const bool onHost = asked.objectClass == kSystemMemory;
   if (!parameters || (!onCard && !onHost && asked.objectClass != kVirtualMemory)) return kOk;
-  auto& wanted = *reinterpret_cast<MemoryParameters*>(parameters);
-  if (wanted.flags & kFlagVirtual) return kOk;
-  wanted.size = (wanted.size + kSurfacePage - 1) / kSurfacePage * kSurfacePage;
+  if (reinterpret_cast<MemoryParameters*>(parameters)->flags & kFlagVirtual) return kOk;
+  auto& bytes = *reinterpret_cast<std::uint64_t*>(parameters + memorySizeAt());
+  bytes = (bytes + kSurfacePage - 1) / kSurfacePage * kSurfacePage;
   const std::uint32_t place = onCard ? kPlaceCard : onHost ? kPlaceHost : kPlaceOther;
-  memory = {onCard ? ++all.lastMemory : 0, wanted.size, place};
+  memory = {onCard ? ++all.lastMemory : 0, bytes, place};
   return kOk;
 }
 
@@ -191,15 +201,15 @@ std::uint32_t byHeap(State& all, int fd, HeapCall& call) {
   }
   if (call.function != kHeapAllocSize) return kInvalidArgument;
   auto& wanted = call.bySize;
-  MemoryParameters memory{};
-  memory.flags = wanted.flags;
-  memory.size = wanted.size;
+  alignas(8) char memory[sizeof(MemoryParameters) + 8] = {};
+  reinterpret_cast<MemoryParameters*>(memory)->flags = wanted.flags;
+  std::memcpy(memory + memorySizeAt(), &wanted.size, sizeof wanted.size);
   const bool onCard = (wanted.attributes & kLocationMask) == 0;
   AllocCall asked{call.client, call.parent, wanted.object, onCard ? kLocalMemory : kSystemMemory,
-                  reinterpret_cast<std::uint64_t>(&memory)};
+                  reinterpret_cast<std::uint64_t>(memory)};
   const std::uint32_t status = allocate(all, fd, asked);
   wanted.object = asked.object;
-  wanted.size = memory.size;
+  std::memcpy(&wanted.size, memory + memorySizeAt(), sizeof wanted.size);
   return status;
 }
 
@@ -412,7 +422,7 @@ std::uint32_t control(State& all, int fd, const ControlCall& asked) {
 }
 
 void tellVersion(VersionCall& asked) {
-  std::strcpy(asked.version, "580.142");  // of the layout that is answered here
+  std::strcpy(asked.version, version());
   asked.reply = kVersionRecognised;
 }
 
@@ -420,7 +430,7 @@ void tellVersion(VersionCall& asked) {
 int answer(State& all, int fd, std::uint32_t number, std::uint32_t size, void* argument) {
   const Locked held(all);
   auto* bytes = static_cast<char*>(argument);
-  const AllocForm& form = size == kForms.longForm.size ? kForms.longForm : kForms.shortForm;
+  const AllocForm& form = size == forms().longForm.size ? forms().longForm : forms().shortForm;
   if (number == kEscAlloc && size == form.size) {
     AllocCall asked;
     std::memcpy(&asked, bytes, sizeof asked);

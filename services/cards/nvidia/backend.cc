@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "services/cards/nvidia/health.h"
+#include "services/cards/nvidia/layout_trial.h"
 #include "services/cards/nvidia/probe.h"
 #include "services/cards/nvidia/suspend_trial.h"
 #include "services/cards/pci_place.h"
@@ -81,9 +82,15 @@ Result<CardsFound> nvidiaCards(const CardsOptions& options) {
                                           "; --cards=opencl shares what OpenCL offers instead");
 }
 
+// What takes work off a card is asked of its driver in a layout.
+void tryCards(std::vector<Card>& cards, const SuspendTrial& trial, Log& log) {
+  tryNvidiaLayouts(cards, trial, log);
+  tryNvidiaSuspends(cards, trial, log);
+}
+
 }  // namespace
 
 const CardBackend kNvidiaCards = {
-    .name = "nvidia", .find = nvidiaCards, .trySuspends = tryNvidiaSuspends, .automatic = true};
+    .name = "nvidia", .find = nvidiaCards, .trySuspends = tryCards, .automatic = true};
 
 }  // namespace qgpu

@@ -93,7 +93,7 @@ Result<std::vector<SuspendAnswer>> parseSuspendAnswers(std::string_view text,
   return answers;
 }
 
-Result<std::string> readSuspendAnswers(const std::string& path) {
+Result<std::string> readKept(const std::string& path) {
   const Fd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file && errno == ENOENT) return fail(ErrorCode::NotFound, "there is no " + path);
   if (!file) return failed(path);

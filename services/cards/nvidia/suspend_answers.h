@@ -31,7 +31,8 @@ std::string writeSuspendAnswers(const std::vector<SuspendAnswer>& answers,
 Result<std::vector<SuspendAnswer>> parseSuspendAnswers(std::string_view text,
                                                        const std::string& version);
 
-// NotFound: there is no such file. Denied: others could have written it.
-Result<std::string> readSuspendAnswers(const std::string& path);
+// A file of answers, these or others'. NotFound: there is none. Denied: others could have written
+// it.
+Result<std::string> readKept(const std::string& path);
 
 }  // namespace qgpu

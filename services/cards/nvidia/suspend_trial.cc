@@ -26,7 +26,7 @@ bool isNvidia(const Card& card) {
 }
 
 std::vector<SuspendAnswer> answersKept(const SuspendTrial& trial, Log& log) {
-  const auto text = readSuspendAnswers(trial.kept);
+  const auto text = readKept(trial.kept);
   if (!text && text.error().code == ErrorCode::NotFound) return {};
   const auto answers = text ? parseSuspendAnswers(*text, trial.version) : text.error();
   if (answers) return *answers;
@@ -39,7 +39,7 @@ SuspendAnswer tested(const Card& card, const SuspendTrial& trial) {
   const auto body = [&](int out) {
     suspend::SelfTestOptions options;
     options.uuid = card.id;
-    options.driverVersion = card.driver;
+    options.driverVersion = card.layoutVersion();
     options.minor = card.minor;
     options.probe = trial.probe;
     options.patience = trial.patience;

@@ -31,7 +31,7 @@ namespace qgpu::suspend {
 
 struct CardName {
   std::string uuid;
-  std::string driverVersion;  // "580.142"
+  std::string driverVersion;  // "580.142"; the driver's, or another one of the same layout
   int minor = 0;              // of the card's file in /dev
 };
 

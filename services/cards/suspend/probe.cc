@@ -4,7 +4,8 @@
 // it says to the kernel driver passes its own ioctl(). On a line from stdin it ends, and says
 // whether every launch counted exactly what it should, however often it was stopped.
 //
-// As qgpu-suspend-probe check ... it is the one who stops another such program: card_check.h.
+// As qgpu-suspend-probe check ... it is the one who stops another such program: card_check.h. As
+// qgpu-suspend-probe layout ... it tries a layout of the driver: layout_program.h.
 
 #include <atomic>
 #include <cstdarg>
@@ -18,6 +19,8 @@
 #include <unistd.h>
 
 #include "services/cards/suspend/check_program.h"
+#include "services/cards/suspend/layout_program.h"
+#include "services/cards/suspend/library.h"
 #include "services/cards/suspend/probe_page.h"
 #include "services/cards/suspend/spin_kernel.h"
 #include "services/nvidia_abi/cuda_calls.h"
@@ -29,8 +32,7 @@ using namespace qgpu;
 using namespace qgpu::cuda;  // the names of the interface
 
 rm::Layout layout = rm::Layout::kUnknown;
-
-using IoctlCall = int (*)(int, unsigned long, ...);
+suspend::CallWatch* watch = nullptr;  // where a layout is tried
 
 void tell(int fd, const rm::Call& call) {
   const bool followed = rm::isChannel(call.objectClass) || call.objectClass == rm::kChannelGroup;
@@ -39,22 +41,13 @@ void tell(int fd, const rm::Call& call) {
               call.client, rm::madeBy(call), call.parent, call.detail, fd);
 }
 
-// The few functions of the driver that this takes.
-struct Cuda {
-  void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  template <typename F>
-  F find(const char* name) const {
-    return reinterpret_cast<F>(::dlsym(library, name));
-  }
-};
-
 int fail(const char* what, int code) {
   std::printf("failed %s %d\n", what, code);
   return 1;
 }
 
 struct Spin {
-  Cuda cuda;
+  suspend::Library cuda{"libcuda.so.1"};
   Fn kernel = nullptr;
   volatile std::uint64_t* progress = nullptr;
   std::uint64_t iterations = 0, launches = 0;
@@ -68,7 +61,7 @@ const char* Spin::begin() {
   Mod module = nullptr;
   void* word = nullptr;
   constexpr U kPortableAndMapped = 3;
-  if (!cuda.library) return "libcuda.so.1";
+  if (!cuda) return "libcuda.so.1";
   if (cuda.find<Result (*)(U)>("cuInit")(0)) return "cuInit";
   if (cuda.find<Result (*)(Ctx*, Dev)>("cuDevicePrimaryCtxRetain")(&context, 0)) return "context";
   if (cuda.find<Result (*)(Ctx)>("cuCtxSetCurrent")(context)) return "cuCtxSetCurrent";
@@ -119,6 +112,15 @@ int spin(Spin& work, suspend::ProbePage* seen) {
   return exact ? 0 : 1;
 }
 
+// The driver's own end is not waited for.
+[[noreturn]] void tryLayout(const char* version, const char* major, const char* uuid) {
+  suspend::CallWatch calls(rm::layoutOfMajor(std::strtoul(major, nullptr, 10)));
+  watch = &calls;
+  suspend::tryLayout(calls, version, uuid);
+  std::fflush(stdout);
+  ::_exit(0);
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request, ...) {
@@ -126,7 +128,8 @@ extern "C" __attribute__((visibility("default"))) int ioctl(int fd, unsigned lon
   va_start(list, request);
   void* argument = va_arg(list, void*);
   va_end(list);
-  static const auto real = reinterpret_cast<IoctlCall>(::dlsym(RTLD_NEXT, "ioctl"));
+  static const auto real = reinterpret_cast<suspend::CallWatch::Ioctl>(::dlsym(RTLD_NEXT, "ioctl"));
+  if (watch) return watch->pass(real, fd, request, argument);
   const int rc = real(fd, request, argument);
   if (rc == 0 && _IOC_TYPE(request) == rm::kIoctlType && argument) {
     const rm::Call call = rm::decode(layout, _IOC_NR(request), _IOC_SIZE(request), argument);
@@ -137,6 +140,7 @@ extern "C" __attribute__((visibility("default"))) int ioctl(int fd, unsigned lon
 
 int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "check") == 0) return suspend::checkCard(argc, argv);
+  if (argc == 5 && std::strcmp(argv[1], "layout") == 0) tryLayout(argv[2], argv[3], argv[4]);
   if (argc != 4) return 2;
   layout = rm::layoutOf(argv[1], std::strlen(argv[1]) + 1);
   Spin work;

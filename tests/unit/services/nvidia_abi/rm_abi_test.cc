@@ -224,5 +224,23 @@ TEST(RmAbi, NothingIsAssumedOfADriverThatIsNotInTheTable) {
   EXPECT_EQ(layoutOf("580.142", 4), Layout::kFrom535);
 }
 
+TEST(RmAbi, ANewerDriverHasTheLayoutThatItWasSeenToHaveAndNoOtherIsGivenOne) {
+  const auto seen = [](const std::string& version, std::uint64_t as) {
+    return layoutOf(version.c_str(), version.size() + 1, as);
+  };
+  EXPECT_EQ(kNewestKnown, 595u);
+  for (const char* version : {"596.1", "615.71.09", "5800.1"}) {
+    EXPECT_EQ(seen(version, 595), Layout::kFrom535) << version;
+    EXPECT_EQ(seen(version, 515), Layout::kFrom515) << version;
+    for (const std::uint64_t none : {0ull, 594ull, 616ull, 595ull << 32}) {
+      EXPECT_EQ(seen(version, none), Layout::kUnknown) << version << " as " << none;
+    }
+  }
+  for (const char* version : {"450.102.04", "540.4", "585.1", "", "abc", "99999999999.1"}) {
+    EXPECT_EQ(seen(version, 595), Layout::kUnknown) << version;
+  }
+  EXPECT_EQ(seen("515.43", 595), Layout::kFrom515) << "known by itself";
+}
+
 }  // namespace
 }  // namespace qgpu::rm::rm_abi_test

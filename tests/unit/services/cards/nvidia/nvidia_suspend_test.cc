@@ -69,11 +69,11 @@ TEST(SuspendAnswers, C7_WhatIsNoneIsRefused) {
 TEST(SuspendAnswers, AFileThatOthersCouldHaveWrittenIsNotBelieved) {
   testing::TempFolder folder;
   const std::string path = folder.path() + "/suspends";
-  const auto code = [&] { return readSuspendAnswers(path).error().code; };
+  const auto code = [&] { return readKept(path).error().code; };
   EXPECT_EQ(code(), ErrorCode::NotFound);
   ASSERT_TRUE(writeAnew(path, "first", 0600).ok());
   ASSERT_TRUE(writeAnew(path, "second", 0600).ok());
-  EXPECT_EQ(*readSuspendAnswers(path), "second");
+  EXPECT_EQ(*readKept(path), "second");
   for (const mode_t mode : {0620u, 0602u, 0666u}) {
     ASSERT_EQ(::chmod(path.c_str(), mode), 0);
     EXPECT_EQ(code(), ErrorCode::Denied);
@@ -81,8 +81,8 @@ TEST(SuspendAnswers, AFileThatOthersCouldHaveWrittenIsNotBelieved) {
   ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
   const std::string link = folder.path() + "/link";
   ASSERT_EQ(::symlink(path.c_str(), link.c_str()), 0);
-  EXPECT_EQ(readSuspendAnswers(link).error().code, ErrorCode::Unavailable);
-  EXPECT_EQ(readSuspendAnswers(folder.path()).error().code, ErrorCode::Denied) << "no file";
+  EXPECT_EQ(readKept(link).error().code, ErrorCode::Unavailable);
+  EXPECT_EQ(readKept(folder.path()).error().code, ErrorCode::Denied) << "no file";
   if (::geteuid() == 0) {
     ASSERT_EQ(::chown(path.c_str(), 1, 1), 0);
     EXPECT_EQ(code(), ErrorCode::Denied);
