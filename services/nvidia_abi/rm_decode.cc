@@ -221,9 +221,9 @@ std::uint64_t bytesTaken(const Call& call) {
   return bytesGiven(read<std::uint64_t>(call.takenAt));
 }
 
-Layout layoutTold(const VersionCall& answered) {
+Layout layoutTold(const VersionCall& answered, std::uint64_t seen) {
   if (answered.reply != kVersionRecognised) return Layout::kUnknown;
-  return layoutOf(answered.version, sizeof answered.version);
+  return layoutOf(answered.version, sizeof answered.version, seen);
 }
 
 Handle FileObjects::object(std::uint32_t i) const {

@@ -48,7 +48,8 @@ Call decode(Layout layout, std::uint32_t number, std::uint32_t size, void* argum
 std::uint32_t statusOf(const Call& call);
 Handle madeBy(const Call& call);
 std::uint64_t bytesTaken(const Call& call);
-Layout layoutTold(const VersionCall& answered);
+// `seen`: see layoutOf().
+Layout layoutTold(const VersionCall& answered, std::uint64_t seen = 0);
 
 // What a call of Verb::kExport or kImport names; an import's objects once it was answered.
 struct FileObjects {

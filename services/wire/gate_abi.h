@@ -93,7 +93,11 @@ typedef struct qgpu_gate_page {
   uint64_t paging;         /* what they are to do with it; a futex by its upper half, the epoch */
   uint64_t need_wait_ns; /* a process whose allocation the card refused, though the quota has room,
                           * asks the driver again for so long, since others may leave; 0: not */
-  uint64_t reserved0[2];
+  uint64_t layout_seen;  /* of an NVIDIA driver that is newer than all that the manager knows: the
+                          * first part of the version whose layout (services/nvidia_abi/rm_abi.h)
+                          * the manager saw it to have; 0: none, so memory counts at the calls of
+                          * CUDA */
+  uint64_t reserved0;
   QGPU_ALIGN(128) uint32_t gate;         /* the futex word */
   uint32_t epoch;                        /* full 32-bit counter of the epoch, for the record */
   uint64_t gate_stored_ns;               /* when `gate` was last stored */

@@ -30,6 +30,14 @@ qgpu_suspend suspendOf(schema::Suspend suspend) {
   }
 }
 
+// Of the driver of all its cards: what one of them did not show is believed of none.
+std::uint32_t layoutSeen(const std::vector<Card>& cards, const std::vector<std::uint32_t>& its) {
+  const std::uint32_t first = cards[its.front()].layoutSeen;
+  const bool all = std::all_of(its.begin(), its.end(),
+                               [&](std::uint32_t card) { return cards[card].layoutSeen == first; });
+  return all ? first : 0;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<GuestTask>> makeGuestTask(
@@ -61,6 +69,7 @@ Result<std::unique_ptr<GuestTask>> makeGuestTask(
   if (known.getOvercommitted()) spec.needWait = options.needWait;
   const bool slices = options.timeslices && first.backend == "nvidia" && single;
   if (slices) spec.timesliceUs = timesliceUsOf(spec.taskClass);
+  spec.layoutSeen = layoutSeen(cards, its);
   Result<TaskPages> pages = TaskPages::create(spec, around);
   if (!pages) return pages.error();
 

@@ -118,6 +118,7 @@ Result<TaskPages> TaskPages::create(const TaskPagesSpec& spec, PagePlatform& aro
   page->loans_kept = QGPU_LOANS;
   page->pageable_bytes = static_cast<std::uint64_t>(spec.pageable.value);
   page->need_wait_ns = static_cast<std::uint64_t>(spec.needWait.value);
+  page->layout_seen = spec.layoutSeen;
   pages.heartbeat(around.now());
   auto* header = pages.reportMap_.as<qgpu_report_page>();
   header->magic = QGPU_REPORT_MAGIC;

@@ -56,6 +56,7 @@ struct TaskPagesSpec {
   std::uint64_t timesliceUs = 0;  // 0: what the driver gives
   Bytes pageable{0};              // of the quota, what may leave the card
   Nanos needWait{0};              // an allocation that the card refused is tried again for so long
+  std::uint32_t layoutSeen = 0;   // Card::layoutSeen
 };
 
 // The state of all live processes of a task, read once and bounded.

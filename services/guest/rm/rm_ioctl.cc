@@ -501,7 +501,7 @@ void learnLayout(int fd) {
   const bool told = driverIoctl(fd, kRequest, &version) == 0 && version.version[0] != 0;
   if (told || readModuleVersion(version.version, sizeof version.version)) {
     if (!told) version.reply = rm::kVersionRecognised;
-    layout.store(rm::layoutTold(version));
+    layout.store(rm::layoutTold(version, loadRelaxed(session.gate->layout_seen)));
   }
   layoutLearnt.store(true);
   errno = saved;

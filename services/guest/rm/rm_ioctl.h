@@ -17,8 +17,9 @@
 //
 // An ioctl that is not NVIDIA's costs one comparison. One that is, is looked at only in an attached
 // process, on a descriptor that fstat() says is the driver's control file or a card's (never by
-// name), and in a layout that the driver's version is known to have (rm_abi.h). For that version
-// the driver is asked before the first call is passed on to it. Otherwise memory counts at the
+// name), and in a layout that the driver's version is known to have (rm_abi.h), or that the manager
+// saw a newer driver to have, as the gate page tells. For that version the driver is asked before
+// the first call is passed on to it. Otherwise memory counts at the
 // interfaces' calls, as it does on other cards: one of the two for each process, decided at its
 // first allocation.
 //

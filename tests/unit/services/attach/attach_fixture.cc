@@ -184,7 +184,9 @@ void AttachTest::start(schema::Suspend suspend) {
   config.cards[0].model = std::string(QGPU_MODEL_LEN - 1, 'm') + "odel";
   config.cards[0].suspend = suspend;
   if (suspend == schema::Suspend::RM) config.cards[0].method = suspend::SuspendMethod::kDisable;
-  config.cardActors = {machine_->card};
+  config.cards.resize(layoutsSeen.size(), config.cards[0]);
+  for (std::size_t i = 0; i < layoutsSeen.size(); i++) config.cards[i].layoutSeen = layoutsSeen[i];
+  config.cardActors.assign(layoutsSeen.size(), machine_->card);
   config.server = serverOptions;
   config.listener = listenerOptions;
   if (doorApart) config.listenerLoop = &machine_->listenerLoop;
@@ -220,7 +222,9 @@ void AttachTest::tellTask(std::uint64_t id, schema::TaskClass taskClass, Bytes q
     known.setPageableBytes(static_cast<std::uint64_t>(pageableOfTasks.value));
     known.setOvercommitted(pageableOfTasks > Bytes(0));
     auto cards = known.initCards(cardsOfTasks);
-    for (unsigned i = 0; i < cards.size(); ++i) cards.set(i, 0);
+    for (unsigned i = 0; i < cards.size(); ++i) {
+      cards.set(i, i % static_cast<unsigned>(layoutsSeen.size()));
+    }
     known.setOwnerPid(ownerPid);
     known.setOwnerStart(ownerStart);
     known.setActor(static_cast<std::uint32_t>(machine_->task));

@@ -77,8 +77,10 @@ class AttachTest : public ::testing::Test {
   void close(std::uint64_t id, bool kill);
   std::string cardId = "sim-0";
   std::string backend = "sim";  // of the card, at the next start
-  bool doorApart = false;       // on a loop of its own, at the next start
-  // What a task is bound to from now on: the one card, said so many times.
+  // Of each card, at the next start.
+  std::vector<std::uint32_t> layoutsSeen = {0};
+  bool doorApart = false;  // on a loop of its own, at the next start
+  // What a task is bound to from now on: the cards in turn, said so many times.
   unsigned cardsOfTasks = 1;
   Bytes pageableOfTasks{0};
   // The next orders are those of another card, whose epochs are its own.

@@ -87,6 +87,25 @@ TEST_F(AttachServerTest, ATimesliceIsForATaskOfAClassOnOneNvidiaCardAndCanBeSwit
   EXPECT_EQ(given(Class::OFFLINE), 0u);
 }
 
+TEST_F(AttachServerTest, ATaskIsToldTheLayoutThatAllOfItsCardsShowed) {
+  serverOptions.recovery = Nanos(0);
+  const auto told = [&](const std::vector<std::uint32_t>& seen) {
+    layoutsSeen = seen;
+    cardsOfTasks = static_cast<unsigned>(seen.size());
+    start();
+    bind(7);
+    const auto client = attachSelf(7);
+    const std::uint64_t layout = client.ok() ? client->gatePage().layout_seen : ~0ull;
+    stop();
+    return layout;
+  };
+  EXPECT_EQ(told({0}), 0u);
+  EXPECT_EQ(told({595}), 595u);
+  EXPECT_EQ(told({595, 595}), 595u);
+  EXPECT_EQ(told({595, 0}), 0u);
+  EXPECT_EQ(told({0, 595}), 0u);
+}
+
 TEST_F(AttachServerTest, ARefusalSaysWhyInWords) {
   serverOptions.recovery = Nanos(0);
   start();

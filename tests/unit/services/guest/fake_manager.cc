@@ -95,6 +95,7 @@ void FakeManager::makeGatePage(std::uint32_t gate) {
   gate_->pageable_bytes = options_.pageableBytes;
   gate_->pageable_limit = options_.pageableLimit;
   gate_->need_wait_ns = options_.needWaitNs;
+  gate_->layout_seen = options_.layoutSeen;
   epoch_ = 0;  // an incarnation counts its own epochs
   gate_->gate = gate | ++epoch_ << QGPU_GATE_SEQ_SHIFT;
   gate_->heartbeat_ns = nowNs();

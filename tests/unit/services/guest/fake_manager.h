@@ -32,6 +32,7 @@ class FakeManager {
     std::uint64_t pageableBytes = 0;  // of the quota
     std::uint64_t pageableLimit = UINT64_MAX;
     std::uint64_t needWaitNs = 0;
+    std::uint64_t layoutSeen = 0;
     std::uint32_t gate = QGPU_GATE_OPEN;
     std::vector<std::uint32_t> devices = {0};
     std::string platform = "Portable Computing Language";

@@ -27,10 +27,12 @@ constexpr std::uint64_t kInit = 2 * kMiB + 64 * kKiB + kGiven;
 using Environment = std::vector<std::string>;
 
 struct Scene {
-  explicit Scene(std::uint64_t quota = 64 * kMiB, const Environment& more = {})
+  explicit Scene(std::uint64_t quota = 64 * kMiB, const Environment& more = {},
+                 std::uint64_t layoutSeen = 0)
       : manager([&] {
           auto options = cudaTask();
           options.quotaBytes = quota;
+          options.layoutSeen = layoutSeen;
           return options;
         }()),
         guest([&] {
@@ -577,6 +579,30 @@ TEST(CudaRm, ADriverThatIsNotKnownLeavesTheCountToTheCalls) {
     EXPECT_EQ(s.guest.ask("free 1"), "0");
     EXPECT_EQ(s.charged(), kCudaInitBytes) << of;
   }
+}
+
+TEST(CudaRm, ANewerDriverCountsInTheLayoutThatItsManagerSaw) {
+  Scene s(64 * kMiB, {"QGPU_STAND_IN_DRIVER=615.71.09"}, 595);
+  s.init();
+  EXPECT_EQ(s.manager.slot(0).counted, std::uint32_t{QGPU_COUNTED_BY_DRIVER});
+  EXPECT_EQ(s.charged(), kInit);
+  EXPECT_EQ(s.guest.ask(alloc("plain", 1, 63 * kMiB)), "2");
+  EXPECT_EQ(s.guest.ask(alloc("plain", 1, 8 * kMiB + 1)), "0");
+  EXPECT_EQ(s.charged(), kInit + 8 * kMiB + kGiven);
+  EXPECT_EQ(s.held(), s.charged());
+  EXPECT_EQ(s.guest.ask("free 1"), "0");
+  EXPECT_EQ(s.held(), s.charged());
+  EXPECT_EQ(s.charged(), kInit);
+}
+
+TEST(CudaRm, ALayoutThatThisLibraryDoesNotKnowIsNotTaken) {
+  Scene s(64 * kMiB, {"QGPU_STAND_IN_DRIVER=640.10"}, 615);  // of a newer manager
+  s.init();
+  EXPECT_EQ(s.manager.slot(0).counted, std::uint32_t{QGPU_COUNTED_BY_CALLS});
+  Scene old(64 * kMiB, {"QGPU_STAND_IN_DRIVER=450.102.04"}, 595);
+  old.root.loaded("450.102.04");
+  old.init();
+  EXPECT_EQ(old.manager.slot(0).counted, std::uint32_t{QGPU_COUNTED_BY_CALLS}) << "not newer";
 }
 
 TEST(CudaRm, AProgramWithoutATokenIsLeftAlone) {
