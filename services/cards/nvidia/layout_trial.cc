@@ -69,6 +69,7 @@ std::string tried(const Card& card, const SuspendTrial& trial) {
 void apply(const std::string& why, Card& card) {
   if (why.empty()) {
     card.layoutSeen = rm::kNewestKnown;
+    card.counting = schema::Counting::DRIVER;
     card.memoryCounted = "where driver " + card.driver + " is asked for it, in the layout of " +
                          newestKnown() + ", which was tried on this card";
   } else {

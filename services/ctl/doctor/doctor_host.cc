@@ -63,6 +63,12 @@ rm::Layout driverLayout(const std::string& driver) {
   return rm::layoutOf(driver.c_str(), driver.size() + 1);
 }
 
+std::string unlessTried(const std::string& driver) {
+  if (!rm::isNewer(driver.c_str(), driver.size() + 1)) return "";
+  return ", unless the manager found that it is asked as the newest of them (`qgpuctl cards -o "
+         "wide` says so)";
+}
+
 }  // namespace
 
 void judgeDisk(DoctorContext& context, const std::string& folder, const DiskRoom& room) {
@@ -102,8 +108,9 @@ void judgeCounting(DoctorContext& context, const std::string& driver) {
       std::to_string(rm::kOldestKnown) + " to " + std::to_string(rm::kNewestKnown);
   context.finding("driver-unknown",
                   "NVIDIA's driver " + driver + " is not known to this qgpu (" + range +
-                      " are): memory of its cards counts at CUDA's calls, without contexts and "
-                      "what pools keep, and the guard has no cap of it",
+                      " are): the guard has no cap of its cards' memory, which counts at CUDA's "
+                      "calls, without contexts and what pools keep" +
+                      unlessTried(driver),
                   "install a driver of " + range +
                       ", or a qgpu that knows this one; until then leave room on the card beside "
                       "the quotas");
@@ -119,7 +126,8 @@ void judgeRm(DoctorContext& context, const std::string& driver,
   if (driverLayout(driver) != rm::Layout::kFrom535) {
     context.finding("driver-rm",
                     "NVIDIA's driver " + driver + " is none of those (" + range +
-                        ") whose cards can be held by rm: their tasks are held by gates",
+                        ") whose cards can be held by rm: their tasks are held by gates" +
+                        unlessTried(driver),
                     "install one of them, or live with gates: others may wait for long kernels");
   } else if (!kernel.empty() && kernel < needed) {
     context.finding("kernel-rm",

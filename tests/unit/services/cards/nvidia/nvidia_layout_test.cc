@@ -78,6 +78,7 @@ class NvidiaLayouts : public ::testing::Test {
 TEST_F(NvidiaLayouts, ANewerDriverOfTheNewestKnownLayoutIsBelievedAfterATrial) {
   const Card card = tried();
   EXPECT_EQ(card.layoutSeen, rm::kNewestKnown) << card.memoryCounted;
+  EXPECT_EQ(card.counting, schema::Counting::DRIVER);
   EXPECT_EQ(card.layoutVersion(), "595.0");
   EXPECT_EQ(card.memoryCounted,
             "where driver 615.71.09 is asked for it, in the layout of 595, which was tried on this "
