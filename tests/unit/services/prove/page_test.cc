@@ -3,9 +3,12 @@
 #include "services/prove/page.h"
 
 #include <algorithm>
+#include <fstream>
 #include <gtest/gtest.h>
+#include <iterator>
 #include <vector>
 
+#include "services/prove/prove.h"
 #include "tests/unit/services/prove/example_report.h"
 
 namespace qgpu::prove::page_test {
@@ -98,6 +101,24 @@ TEST(Pictures, HaveACurveForEachLengthAndThreeBarsForEachShare) {
   std::size_t bars = 0;
   for (std::size_t at = 0; (at = shares.find("<rect fill", at)) != std::string::npos; ++at) ++bars;
   EXPECT_EQ(bars, 3U + 3U) << "and three in the legend";
+}
+
+// The one that the documents show: whoever changes a byte of it signs it anew, or this fails.
+TEST(Example, IsWhatItsSignerSignedAndItsPageAndPicturesAreMadeOfIt) {
+  const std::string folder = QGPU_SOURCE_ROOT "/bench/results/prove/";
+  ProveOptions options;
+  options.verify = folder + "report.json";
+  options.allowedSigners = folder + "signers";
+  const Result<Verified> verified = verifyReport(options);
+  ASSERT_TRUE(verified) << verified.error().message;
+  EXPECT_EQ(verified->signer, "example@qgpu");
+  const auto fileOf = [&](const std::string& name) {
+    std::ifstream file(folder + name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  EXPECT_EQ(fileOf("report.md"), pageOf(verified->report));
+  EXPECT_EQ(fileOf(kLatencyPicture), latencySvg(verified->report));
+  EXPECT_EQ(fileOf(kSharesPicture), sharesSvg(verified->report));
 }
 
 }  // namespace
