@@ -43,6 +43,17 @@ Promise couldNotRun(Promise promise, const Result<T>& measured) {
 
 }  // namespace
 
+std::string weakerHeldBy(const std::string& suspend) {
+  if (suspend != "gate") return "";
+  return "the card is held by gates alone: kernels ran to their end, and none was stopped on the "
+         "way";
+}
+
+std::string weakerContainedBy(const std::string& isolation) {
+  if (isolation != "library") return "";
+  return "library: a program that leaves the library out is not contained";
+}
+
 Promise judgeQuota(const Result<QuotaFigures>& measured) {
   Promise promise =
       promiseOf("quota", "A task gets its memory quota to the byte, and no byte more");
@@ -195,10 +206,9 @@ Promise judgeResume(const Result<ResumeFigures>& measured) {
   if (m.holds == 0 || m.itemsChecked == 0) {
     return notProven(std::move(promise), m.holds == 0 ? "nothing was held" : "no item was checked");
   }
-  if (m.suspend != "gate") return proven(std::move(promise));
-  return weaker(std::move(promise),
-                "the card is held by gates alone: kernels ran to their end, "
-                "and none was stopped on the way");
+  std::string rung = weakerHeldBy(m.suspend);
+  if (rung.empty()) return proven(std::move(promise));
+  return weaker(std::move(promise), std::move(rung));
 }
 
 Promise judgeKill(KillAt at, const Result<KillFigures>& measured) {
@@ -241,15 +251,15 @@ Promise judgeEscape(const Result<EscapeFigures>& measured) {
   const EscapeFigures& m = *measured;
   promise.figures = {
       {"kernels", m.kernels}, {"beyond_quota_bytes", m.beyondBytes}, {"exit_status", m.exit}};
-  const bool guarded = m.isolation != "library";
+  const std::string rung = weakerContainedBy(m.isolation);
+  const bool guarded = rung.empty();
   if (m.kernels > 0 && guarded) {
     return notProven(std::move(promise), "the manager calls the card " + m.isolation +
                                              ", and the program computed on it all the same");
   }
   if (m.kernels > 0) {
-    return weaker(std::move(promise), m.isolation +
-                                          ": it is not contained; it had the card without "
-                                          "turns and more memory than its quota");
+    return weaker(std::move(promise),
+                  rung + "; it had the card without turns and more memory than its quota");
   }
   if (guarded) return proven(std::move(promise));
   return notProven(std::move(promise), "the program computed nothing (exit status " +

@@ -15,6 +15,8 @@ namespace qgpu::prove {
 // task had the card for its share of the time: changes between tasks cost the rest.
 inline constexpr std::int64_t kShareErrorPermille = 30;
 inline constexpr std::int64_t kShareLostPermille = 100;
+// How long offline's kernels are that online is measured behind.
+inline constexpr std::int64_t kKernelsMs[] = {1, 10, 100};
 // From online's submit to its kernel running, where offline is stopped for it.
 inline constexpr std::int64_t kStartP50UsMax = 1'000;
 inline constexpr std::int64_t kStartP99UsMax = 3'000;
@@ -30,6 +32,11 @@ inline constexpr std::int64_t kReleaseP99ErrorPermille = 100;
 inline constexpr std::size_t kBurstsMin = 10;
 // From a kill to the end of the task.
 inline constexpr std::int64_t kGoneMsMax = 1'000;
+
+// Why a promise that was kept is weaker than it says, by how the card holds ("gate", "freeze",
+// "rm") and by what keeps its tasks to their part ("library", "guarded"). Empty: it is not.
+std::string weakerHeldBy(const std::string& suspend);
+std::string weakerContainedBy(const std::string& isolation);
 
 struct QuotaFigures {
   std::int64_t quotaBytes = 0;

@@ -20,8 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::int64_t, 3> kKernelsMs = {1, 10, 100};
-
 class Run {
  public:
   Run(const ProveOptions& options, const ProveSetting& setting, CardHost& host,

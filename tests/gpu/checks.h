@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tests/gpu/isolation_report.h"
 #include "tests/gpu/scene.h"
 
 namespace qgpu::gpu {
@@ -27,6 +28,14 @@ struct CheckContext {
     if (quick) return Verdict::kReported;
     return met ? Verdict::kMet : Verdict::kMissed;
   }
+  // The same of a promise whose figures do.
+  Finding judged(const prove::Promise& promise) const {
+    Finding finding = findingOf(promise);
+    if (!quick) return finding;
+    finding.verdict = Verdict::kReported;
+    finding.why.clear();
+    return finding;
+  }
   int seconds(int whole) const { return quick ? 1 : whole; }
   int count(int whole, int few) const { return quick ? few : whole; }
 };
@@ -38,6 +47,7 @@ void checkInference(CheckContext& context);  // PyTorch serves, beside PyTorch t
 void checkHook(CheckContext& context);       // what a launch costs more
 void checkAlone(CheckContext& context);      // one offline program, of its bare rate
 void checkShares(CheckContext& context);     // fixed shares, and one of four processes
+void checkStarts(CheckContext& context);     // online behind kernels of each length of `prove`
 void checkLatency(CheckContext& context);    // online behind offline's long kernels
 void checkTimeslices(
     CheckContext& context);  // the card's own turns, beneath a gate that holds nobody

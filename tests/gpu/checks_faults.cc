@@ -29,7 +29,8 @@ void checkTenantKilled(CheckContext& context) {
   });
   Finding finding{"a tenant killed while it is held",
                   "its task is gone within 1 s, its memory free, the next one runs"};
-  finding.figures = {{"gone_ms", goneMs},
+  finding.figures = {{"suspend", all.scene.card()["suspend"]},
+                     {"gone_ms", goneMs},
                      {"memory_free_ms", msSince(from)},
                      {"online_end_p99_us", online["end_p99_us"]},
                      {"faults", all.scene.faults()}};
@@ -54,7 +55,9 @@ void checkManagerKilled(CheckContext& context) {
   resultOf(*all.offline, "the offline program");
   Finding finding{"the manager killed while a task is held",
                   "the task goes on after the grace of 5 s; a new manager holds it again"};
-  finding.figures = {{"goes_on_ms", onMs}, {"faults", all.scene.faults()}};
+  finding.figures = {{"suspend", all.scene.card()["suspend"]},
+                     {"goes_on_ms", onMs},
+                     {"faults", all.scene.faults()}};
   finding.verdict = context.quick || onMs <= kGraceMs + kLateMs ? Verdict::kMet : Verdict::kMissed;
   context.record.add(std::move(finding));
 }

@@ -73,7 +73,8 @@ void checkKind(CheckContext& context, Scene& scene, const std::string& kind, std
   Finding finding{"quota, " + kind,
                   "CUDA's out of memory at the quota, 0 bytes over it, and room "
                   "again after frees"};
-  finding.figures = {{"quota_bytes", kQuota},
+  finding.figures = {{"isolation", scene.card()["isolation"]},
+                     {"quota_bytes", kQuota},
                      {"got_bytes", bytes},
                      {"counted_bytes", countedFor(got)},
                      {"error", got["error"]},
@@ -115,7 +116,8 @@ void checkShared(CheckContext& context) {
       got["got_bytes"].get<std::uint64_t>() + got["shared_bytes"].get<std::uint64_t>();
   Finding finding{"quota, memory of a killed process",
                   "counts for who holds it on by IPC, 0 bytes over the quota, and comes back"};
-  finding.figures = {{"quota_bytes", kQuota},
+  finding.figures = {{"isolation", scene.card()["isolation"]},
+                     {"quota_bytes", kQuota},
                      {"got_bytes", got["got_bytes"]},
                      {"shared_bytes", got["shared_bytes"]},
                      {"error", got["error"]},

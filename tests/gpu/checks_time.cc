@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "services/demo/tenants/bare_run.h"
+#include "services/demo/tenants/node_client.h"
+#include "tests/crash/violation.h"
 #include "tests/gpu/checks.h"
 #include "tests/gpu/pairs.h"
 #include "tests/gpu/ranks.h"
@@ -28,8 +31,22 @@ Arguments burning(const CheckContext& context, const std::string& how, double ke
   return words;
 }
 
-// Kernels a second of programs that begin together and burn for `seconds`.
-std::vector<double> ratesTogether(Scene& scene, int seconds, const CheckContext& context,
+// What the manager has counted so far.
+demo::TaskSnapshot countedTasks(Scene& scene) {
+  auto tasks = demo::NodeClient(scene.daemon().socket()).tasks();
+  if (!tasks) throw crash::Violation(tasks.error().message);
+  return std::move(*tasks);
+}
+
+// Of one program among others: kernels a second, and how much of the time the manager counted that
+// it had the card.
+struct Together {
+  double rate = 0;
+  std::int64_t accountPermille = 0;
+};
+
+// Of programs that begin together and burn for `seconds`.
+std::vector<Together> runTogether(Scene& scene, int seconds, const CheckContext& context,
                                   const std::vector<Tenant>& tenants) {
   const std::string begin = scene.signalFile();
   const Arguments program = burning(context, "plain", kShortKernelMs,
@@ -41,11 +58,19 @@ std::vector<double> ratesTogether(Scene& scene, int seconds, const CheckContext&
                 [&] { return said(*children.back(), "burns") == 1; });
   }
   Scene::give(begin);
-  std::vector<double> rates;
+  const demo::TaskSnapshot first = countedTasks(scene);
+  crash::pause(milliseconds(seconds * 500));
+  const demo::TaskSnapshot last = countedTasks(scene);
+  std::vector<Together> all;
   for (std::size_t i = 0; i < tenants.size(); ++i) {
-    rates.push_back(rateOf(resultOf(*children[i], tenants[i].name)));
+    Together& one = all.emplace_back();
+    one.rate = rateOf(resultOf(*children[i], tenants[i].name));
+    const demo::TaskCounters* from = first.find(tenants[i].name);
+    const demo::TaskCounters* to = last.find(tenants[i].name);
+    if (from == nullptr || to == nullptr) continue;  // it was asked too late: nothing is counted
+    one.accountPermille = (to->usedNs - from->usedNs) * 1'000 / (last.atNs - first.atNs);
   }
-  return rates;
+  return all;
 }
 
 // As one program, so many at once. A shell lives on without qgpuctl, and they with it.
@@ -92,10 +117,8 @@ struct Alone {
   Json apart, atWork, besideSpinning;
 };
 
-std::unique_ptr<Child> burningOffline(Scene& scene, const CheckContext& context, const char* how,
-                                      const std::string& end) {
-  auto offline =
-      scene.run({"batch", "offline", 50}, burning(context, how, kKernelMs, {"--until", end}));
+std::unique_ptr<Child> burningOffline(Scene& scene, const Arguments& program) {
+  auto offline = scene.run({"batch", "offline", 50}, program);
   scene.await("offline", *offline, [&] { return said(*offline, "burns") == 1; });
   return offline;
 }
@@ -113,7 +136,7 @@ void checkBehind(CheckContext& context, const Behind& behind, const Alone& alone
   constexpr double kStartMaxUs = 1'000, kStretchUs = 500, kSlowerMax = 1.05;
   Scene scene(context.card, {kIdle});
   const std::string end = scene.signalFile();
-  auto offline = burningOffline(scene, context, behind.how, end);
+  auto offline = burningOffline(scene, burning(context, behind.how, kKernelMs, {"--until", end}));
   const Json bursts = probe(scene, apart(context));
   const Json busy = probe(scene, atWork(context));
   const Json card = scene.card();
@@ -161,7 +184,7 @@ Arguments slicedBy(const char* timeslices) {
 Json behindTheGate(CheckContext& context, const char* timeslices) {
   Scene scene(context.card, slicedBy(timeslices));
   const std::string end = scene.signalFile();
-  auto offline = burningOffline(scene, context, "plain", end);
+  auto offline = burningOffline(scene, burning(context, "plain", kKernelMs, {"--until", end}));
   Json online = probe(scene, apart(context));
   Scene::give(end);
   resultOf(*offline, "the offline program");
@@ -208,7 +231,8 @@ void checkAlone(CheckContext& context) {
   std::vector<double> ratios;
   for (int i = 0; i < context.count(3, 1); ++i) {
     const double bare = bareRate(scene, seconds, context);
-    ratios.push_back(ratesTogether(scene, seconds, context, {{"batch", "offline", 50}})[0] / bare);
+    const auto together = runTogether(scene, seconds, context, {{"batch", "offline", 50}});
+    ratios.push_back(together[0].rate / bare);
   }
   Finding finding{"offline with online absent", "at least 98 % of its bare rate"};
   finding.figures = {{"ratio", median(ratios)}, {"pairs", ratios.size()}};
@@ -216,18 +240,40 @@ void checkAlone(CheckContext& context) {
   context.record.add(std::move(finding));
 }
 
+namespace {
+
+// Each share as `prove` judges it. Nobody looks at what these programs compute.
+void judgeShares(CheckContext& context, const std::vector<Tenant>& tenants,
+                 const std::vector<Together>& all, const demo::BareRates& bare) {
+  for (std::size_t i = 0; i < tenants.size(); ++i) {
+    prove::ShareFigures share;
+    share.wantedPermille = tenants[i].core * 10;
+    share.workPermille = std::llround(all[i].rate / bare.around[0] * 1'000);
+    share.accountPermille = all[i].accountPermille;
+    share.bareApartPermille = bare.apartPermille;
+    Finding finding = context.judged(prove::judgeShare(share.wantedPermille, share));
+    finding.figures.erase("wrong_items");
+    context.record.add(std::move(finding));
+  }
+}
+
+}  // namespace
+
 void checkShares(CheckContext& context) {
   constexpr double kAggregateLeast = 0.97, kErrorMax = 0.02;
-  const int seconds = context.seconds(8);
+  const int seconds = context.seconds(8), bareSeconds = context.seconds(5);
   Scene scene(context.card, {"--policy=fixed-share"});
-  const double bare = bareRate(scene, context.seconds(5), context);
   const std::vector<Tenant> three = {
       {"a", "ordinary", 20}, {"b", "ordinary", 30}, {"c", "ordinary", 50}};
-  const std::vector<double> rates = ratesTogether(scene, seconds, context, three);
+  const double before = bareRate(scene, bareSeconds, context);
+  const std::vector<Together> all = runTogether(scene, seconds, context, three);
+  const demo::BareRates around = demo::bareRatesOf({before, bareRate(scene, bareSeconds, context)});
+  const double bare = around.around[0];
+  judgeShares(context, three, all, around);
   Finding shares{"three fixed shares", "each within 2 points, together at least 97 %"};
   double sum = 0, worst = 0;
   for (std::size_t i = 0; i < three.size(); ++i) {
-    const double got = rates[i] / bare;
+    const double got = all[i].rate / bare;
     sum += got;
     worst = std::max(worst, std::abs(got - three[i].core / 100.0));
     shares.figures["of_" + std::to_string(three[i].core)] = got;
@@ -272,6 +318,27 @@ void checkTimeslices(CheckContext& context) {
     cost.figures[with + "_rate"] = rateBesideItself(context, timeslices);
   }
   context.record.add(std::move(cost));
+}
+
+void checkStarts(CheckContext& context) {
+  for (const std::int64_t kernelMs : prove::kKernelsMs) {
+    Scene scene(context.card, {kIdle});
+    const std::string end = scene.signalFile();
+    // Two batches are on their way.
+    const std::string batch = std::to_string(prove::kKernelsInFlight / 2);
+    auto offline = burningOffline(scene, burning(context, "plain", static_cast<double>(kernelMs),
+                                                 {"--batch", batch, "--until", end}));
+    Arguments program = probing(context, 20, context.count(100, 12));
+    program.insert(program.end(), {"--each", "1"});
+    const Json online = probe(scene, program);
+    prove::OnlineFigures starts{scene.card()["suspend"], kernelMs, {}};
+    Scene::give(end);
+    resultOf(*offline, "the offline program");
+    for (const Json& us : online["starts_us"])
+      starts.startUs.push_back(std::llround(us.get<double>()));
+    context.record.add(context.judged(prove::judgeLatency(kernelMs, starts)));
+    context.record.addStarts(std::move(starts));
+  }
 }
 
 void checkLatency(CheckContext& context) {

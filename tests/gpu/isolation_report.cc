@@ -40,7 +40,13 @@ void addFigure(std::vector<prove::Figure>& to, const std::string& name, const Js
 }
 
 prove::Verdict verdictOf(const Finding& finding) {
-  return finding.verdict == Verdict::kMet ? prove::Verdict::Proven : prove::Verdict::NotProven;
+  if (finding.verdict == Verdict::kMet) return prove::Verdict::Proven;
+  return finding.verdict == Verdict::kWeaker ? prove::Verdict::Weaker : prove::Verdict::NotProven;
+}
+
+Verdict verdictOf(const prove::Promise& promise) {
+  if (promise.verdict == prove::Verdict::Proven) return Verdict::kMet;
+  return promise.verdict == prove::Verdict::Weaker ? Verdict::kWeaker : Verdict::kMissed;
 }
 
 std::string whyOf(const Finding& finding) {
@@ -51,8 +57,15 @@ std::string whyOf(const Finding& finding) {
 
 }  // namespace
 
+Finding findingOf(const prove::Promise& promise) {
+  Finding finding{promise.id, promise.says, Json::object(), verdictOf(promise), promise.why};
+  for (const prove::Figure& figure : promise.figures) finding.figures[figure.name] = figure.value;
+  return finding;
+}
+
 prove::Report isolationReport(const Record& record) {
   prove::Report report;
+  report.curves = prove::curvesOf(record.starts());
   for (const Finding& finding : record.findings()) {
     // Of those it is not said here what would have been promised.
     const bool unmeasured =

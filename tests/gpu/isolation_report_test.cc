@@ -38,6 +38,40 @@ TEST(IsolationReport, OnlyWhatWasMetIsProvenAndTheRestSaysWhy) {
   EXPECT_FALSE(report.allHold());
 }
 
+TEST(IsolationReport, WhatIsMetByAWeakerRungNamesIt) {
+  const prove::Report report = reportOf({found("a", Verdict::kMet, {{"suspend", "gate"}}),
+                                         found("b", Verdict::kMet, {{"isolation", "library"}}),
+                                         found("c", Verdict::kMet, {{"suspend", "rm"}}),
+                                         found("d", Verdict::kMet, {{"isolation", "guarded"}}),
+                                         found("e", Verdict::kMissed, {{"suspend", "gate"}})});
+  EXPECT_EQ(report.promises[0].verdict, prove::Verdict::Weaker);
+  EXPECT_EQ(report.promises[0].why, prove::weakerHeldBy("gate"));
+  EXPECT_EQ(report.promises[1].verdict, prove::Verdict::Weaker);
+  EXPECT_EQ(report.promises[1].why, prove::weakerContainedBy("library"));
+  EXPECT_EQ(report.promises[2].verdict, prove::Verdict::Proven);
+  EXPECT_EQ(report.promises[3].verdict, prove::Verdict::Proven);
+  EXPECT_EQ(report.promises[4].verdict, prove::Verdict::NotProven) << "what is missed is not kept";
+}
+
+TEST(IsolationReport, HasWhatProveJudgedAsItIsThere) {
+  const prove::OnlineFigures starts{"gate", 100, std::vector<std::int64_t>(20, 150'000)};
+  const prove::Promise wanted = prove::judgeLatency(100, starts);
+  Record record;
+  record.begin("starts");
+  record.addStarts(starts);
+  record.add(findingOf(wanted));
+  record.add(findingOf(prove::judgeShare(300, prove::ShareFigures{300, 300, 300, 0, 0})));
+  const prove::Report report = isolationReport(record);
+  EXPECT_EQ(report.curves, prove::curvesOf({starts}));
+  ASSERT_EQ(report.promises.size(), 2u);
+  EXPECT_EQ(report.promises[0].id, "latency-100ms");
+  EXPECT_EQ(report.promises[0].verdict, prove::Verdict::Weaker);
+  EXPECT_EQ(report.promises[0].why, wanted.why);
+  EXPECT_EQ(report.promises[0].figures, wanted.figures);
+  EXPECT_NE(report.promises[1].figure("wanted_permille"), nullptr) << "it is drawn by that";
+  EXPECT_TRUE(record.allMet());
+}
+
 TEST(IsolationReport, FiguresAreIntegersWithTheirUnit) {
   const prove::Report report =
       reportOf({found("online's start, 10 ms", Verdict::kMet,

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include "services/prove/judge.h"
 #include "services/prove/prove.h"
 #include "tests/testing/child_process.h"
 #include "tests/testing/eventually.h"
@@ -32,8 +33,8 @@ class TestGpu : public ::testing::Test {
     words.insert(words.begin(), {program_, "--results", results_});
     return words;
   }
-  Finished run(Arguments words) const {
-    return testing::run(line(std::move(words)), environment_, seconds(60));
+  Finished run(Arguments words, seconds limit = seconds(60)) const {
+    return testing::run(line(std::move(words)), environment_, limit);
   }
 
   // The names of the pages with what they say.
@@ -157,6 +158,32 @@ TEST_F(TestGpu, AReportHasWhatWasPromisedAndForWhomItHolds) {
   EXPECT_EQ(report->promises[0].verdict, prove::Verdict::NotProven) << "a quick run proves nothing";
   EXPECT_TRUE(fs::exists(folder + "/report.md"));
   EXPECT_TRUE(fs::exists(folder + "/report.json.sig"));
+}
+
+TEST_F(TestGpu, AReportIsDrawnAndNamesTheWeakerRung) {
+  const std::string folder = folder_.path() + "/report";
+  const Finished told =
+      run({"--quick", "--suspends", "gate", "--report", folder, "shares", "starts", "suspends"},
+          seconds(240));
+  EXPECT_EQ(told.status, 0) << told.output;
+  EXPECT_TRUE(fs::exists(folder + "/latency.svg")) << told.output;
+  EXPECT_TRUE(fs::exists(folder + "/shares.svg")) << told.output;
+  const auto report = prove::readReportFile(folder + "/report.json");
+  ASSERT_TRUE(report) << report.error().message;
+  ASSERT_EQ(report->curves.size(), 3u);
+  EXPECT_EQ(report->curves[2].kernelMs, 100);
+  std::map<std::string, prove::Promise> promises;
+  for (const prove::Promise& promise : report->promises) promises[promise.id] = promise;
+  EXPECT_EQ(promises["latency-100ms"].again, "./dev test-gpu starts");
+  EXPECT_EQ(promises["latency-100ms"].verdict, prove::Verdict::NotProven) << "a quick run";
+  const prove::Promise& share = promises["share-20"];
+  ASSERT_NE(share.figure("wanted_permille"), nullptr) << told.output;
+  EXPECT_EQ(share.figure("wanted_permille")->value, 200);
+  EXPECT_GT(share.figure("work_permille")->value, 0);
+  EXPECT_EQ(share.figure("wrong_items"), nullptr) << "nobody looked at them";
+  const prove::Promise& held = promises["results-after-many-holds"];
+  EXPECT_EQ(held.verdict, prove::Verdict::Weaker) << told.output;
+  EXPECT_EQ(held.why, prove::weakerHeldBy("gate"));
 }
 
 TEST_F(TestGpu, AKeyThatCantBeReadIsToldBeforeTheFirstCheck) {

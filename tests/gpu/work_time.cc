@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <poll.h>
+#include <string>
 #include <vector>
 
 #include "tests/gpu/ranks.h"
@@ -133,7 +134,7 @@ int burnWork(const Options& options) {
 
 // --iterations N --count N --every MS: a kernel now and then. `start` is from the launch to the
 // kernel's first store, as a processor that looks all the time sees it; `end` to the kernel's end.
-// One at least, also where --until FILE is there already.
+// One at least, also where --until FILE is there already. With --each 1 also every start.
 int probeWork(const Options& options) {
   const std::uint64_t iterations = options.number("iterations", 20'000);
   const std::uint64_t count = options.number("count", 100);
@@ -154,8 +155,13 @@ int probeWork(const Options& options) {
     QGPU_MUST(work.driver.cuStreamSynchronize(work.stream));
     ends.push_back(us(nowNs() - from));
   }
-  std::printf("{\"count\":%zu,%s,%s}\n", starts.size(), figures("start", starts).c_str(),
-              figures("end", ends).c_str());
+  std::string each;
+  if (options.number("each", 0) != 0) {
+    for (const double start : starts) each += (each.empty() ? "" : ",") + std::to_string(start);
+    each = ",\"starts_us\":[" + each + "]";
+  }
+  std::printf("{\"count\":%zu,%s,%s%s}\n", starts.size(), figures("start", starts).c_str(),
+              figures("end", ends).c_str(), each.c_str());
   return 0;
 }
 
