@@ -1,6 +1,8 @@
 #include "services/daemons/manager.h"
 
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <future>
 #include <optional>
@@ -163,6 +165,13 @@ Error refused(Error store) {
   return store;
 }
 
+// Every report would count for nothing, and not say that it is the file.
+Status checkReportSigners(const std::string& file) {
+  if (file.empty() || ::access(file.c_str(), R_OK) == 0) return ok();
+  return fail(ErrorCode::InvalidArgument,
+              "--report-signers: " + file + " can't be read: " + std::strerror(errno));
+}
+
 Status checkOvercommit(const ManagerOptions& options, const std::vector<Card>& cards) {
   if (options.overcommit == Permille(0)) return ok();
   for (const Card& card : cards) {
@@ -282,7 +291,7 @@ struct Manager::Parts {
   kj::Maybe<KubeletHandlers&> addKubelet(const ManagerOptions& options,
                                          const TenantEnvironment& environment);
   Status serveKubelet(const ManagerOptions& options);
-  void readReports(ActorId nodeId);
+  void readReports(const ManagerOptions& options, ActorId nodeId);
   void addAgent(const ManagerOptions& options, KubeCredentials credentials, ActorId nodeId);
   void close();
 };
@@ -394,12 +403,12 @@ void Manager::Parts::addServers(CardsFound& found, const ManagerOptions& options
   Outlet(mainActors, clientId).sendUrgent(nodeId, [](auto message) { message.initStart(); });
   loggedEvents.emplace(*actor, log);
   loggedEvents->start();
-  readReports(nodeId);
+  readReports(options, nodeId);
   if (memberId != ActorId::kNobody) addMember(options, environment, nodeId);
   if (tls) followCertificates();
 }
 
-void Manager::Parts::readReports(ActorId nodeId) {
+void Manager::Parts::readReports(const ManagerOptions& options, ActorId nodeId) {
   const auto post = [this](std::function<void()> work) { mainLoop.post(std::move(work)); };
   const auto tell = [this, nodeId](const std::string& card, const prove::ReportNow& now) {
     Outlet(mainActors, clientId).sendUrgent(nodeId, [&](schema::Envelope::Builder message) {
@@ -409,7 +418,8 @@ void Manager::Parts::readReports(ActorId nodeId) {
       read.setWhy(now.why);
     });
   };
-  reports.emplace(*actor, kj->timer(), log, QGPU_VERSION, post, tell);
+  reports.emplace(*actor, kj->timer(), log,
+                  prove::CardReports::Config{QGPU_VERSION, options.reportSigners}, post, tell);
   reports->start();
 }
 
@@ -548,6 +558,7 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   blockEndSignals();
   raiseDescriptorLimit();
   if (Status units = checkMemoryUnit(options, cards); !units) return units.error();
+  if (Status may = checkReportSigners(options.reportSigners); !may) return may.error();
   auto cluster = findCluster(options);
   if (!cluster) return cluster.error();
   auto way = openWay(options);

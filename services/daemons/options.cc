@@ -40,6 +40,10 @@ constexpr const char* kGuardHelp =
     "keep tasks' processes from cards until they attach, in the kernel: on, off, or auto: where "
     "the kernel can";
 
+constexpr const char* kReportSignersHelp =
+    "a card's report (qgpuctl prove) counts only where one of these signed it: allowed signers, as "
+    "ssh-keygen reads them";
+
 Status readNodename(const Given& given, std::string& to) {
   const auto fits = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
@@ -199,6 +203,7 @@ Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
   if (name == "suspend") return readSuspend(given, to.cards.suspend);
   if (name == "realtime") return readRealtime(given, to.realtime);
   if (name == "timeslices") return readOnOff(given, to.timeslices);
+  if (name == "report-signers") return readPath(given, to.reportSigners);
   if (name == "guard") return readAutoOnOff(given, to.guard);
   if (name == "guard-nodes") return readInto(parseCardNodes(given.text), to.guardNodes);
   if (name == "kubelet") return readAutoOnOff(given, to.kubelet);
@@ -277,6 +282,7 @@ std::span<const FlagRow> managerFlags() {
       FlagRow{"mixed", nullptr,
               "allow online and offline tasks on this node; on Kubernetes the node's label wins"},
       FlagRow{"strict", nullptr, "end processes of tasks that use a card past libqgpu.so"},
+      FlagRow{"report-signers", "FILE", kReportSignersHelp, nullptr, "anybody's counts"},
       FlagRow{"guard", "WHEN", kGuardHelp, "off"},
       FlagRow{"guard-nodes", "CARD:PATH,...",
               "further device nodes that lead to cards, for --guard: a card by its index"},

@@ -59,6 +59,7 @@ struct ManagerOptions {
   std::string kubeletDir;
   std::string kubeletConfig;  // file for the device plugin; empty: none
   std::string cdi;            // off, on or a folder, for the device plugin
+  std::string reportSigners;  // who may sign reports of its cards, for ssh-keygen; empty: anybody
   bool labelNode = false;     // the manager names its node as one of ours
   PodRules pods;
 };

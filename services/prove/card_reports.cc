@@ -7,6 +7,7 @@
 #include "services/base/text.h"
 #include "services/base/wall_time.h"
 #include "services/cards/suspend/detached.h"
+#include "services/prove/signature.h"
 
 namespace qgpu::prove {
 namespace {
@@ -32,11 +33,22 @@ struct CardReports::Reading {
   CardReports* owner = nullptr;  // null once it is gone
 };
 
+Result<Report> readReportBy(const std::string& path, const std::string& signers) {
+  if (signers.empty()) return readReportFile(path);
+  const Result<Signed> document = readSigned(path, signers);
+  if (document) return readReport(document->text);
+  if (document.error().code == ErrorCode::Unavailable) return document.error();
+  return fail(ErrorCode::Denied, document.error().message);
+}
+
 ReportNow judgeNow(const Result<Report>& report, const std::string& card, const Standing& now,
                    std::int64_t nowUnixMs) {
   if (!report) {
-    const bool newer = report.error().code == ErrorCode::Unsupported;
-    return {0, newer ? "it is of a newer qgpu than this manager" : "there is no report to be read"};
+    const Error& error = report.error();
+    if (error.code == ErrorCode::Unsupported) return {0, "it is of a newer qgpu than this manager"};
+    if (error.code == ErrorCode::Denied) return {0, "none of --report-signers signed it"};
+    if (error.code == ErrorCode::Unavailable) return {0, error.message};
+    return {0, "there is no report to be read"};
   }
   const Head& head = report->head;
   if (head.card != card) return {0, "it is of card " + head.card};
@@ -52,12 +64,12 @@ ReportNow judgeNow(const Result<Report>& report, const std::string& card, const 
   return {*made, ""};
 }
 
-CardReports::CardReports(NodeActorClient& actor, kj::Timer& timer, Log& log, std::string version,
+CardReports::CardReports(NodeActorClient& actor, kj::Timer& timer, Log& log, Config config,
                          Post post, Tell tell)
     : actor_(actor),
       timer_(timer),
       log_(log),
-      version_(std::move(version)),
+      config_(std::move(config)),
       post_(std::move(post)),
       tell_(std::move(tell)),
       tasks_(*this) {}
@@ -118,13 +130,12 @@ kj::Promise<void> CardReports::look() {
 
 // --- reading ---
 
-std::vector<ReportNow> CardReports::readAll(const std::vector<Asked>& asked,
-                                            const std::string& version) {
+std::vector<ReportNow> CardReports::readAll(const std::vector<Asked>& asked, const Config& config) {
   const std::string kernel = kernelRelease();
   std::vector<ReportNow> all;
   for (const Asked& one : asked) {
-    const Standing now{one.driver, kernel, version};
-    all.push_back(judgeNow(readReportFile(one.path), one.card, now, unixMsNow()));
+    const Standing now{one.driver, kernel, config.version};
+    all.push_back(judgeNow(readReportBy(one.path, config.signers), one.card, now, unixMsNow()));
   }
   return all;
 }
@@ -138,8 +149,8 @@ void CardReports::read(std::vector<Asked> asked) {
   reading_ = std::make_shared<Reading>();
   reading_->owner = this;
   const bool runs =
-      suspend::runDetached([shared = reading_, asked = std::move(asked), version = version_] {
-        const auto done = [shared, asked, all = readAll(asked, version)] {
+      suspend::runDetached([shared = reading_, asked = std::move(asked), config = config_] {
+        const auto done = [shared, asked, all = readAll(asked, config)] {
           CardReports* owner = shared->owner;  // on its own loop, which alone changes it
           if (owner == nullptr) return;
           for (std::size_t i = 0; i < asked.size(); ++i) owner->tell_(asked[i].card, all[i]);

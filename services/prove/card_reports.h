@@ -6,7 +6,8 @@
 // (--require-report).
 //
 // The file is whoever's who may change the node, on whatever disk: it is read on a thread of its
-// own, which nobody waits for, and of what can't be read nothing is told but that.
+// own, which nobody waits for, and of what can't be read nothing is told but that. With signers
+// (--report-signers) it counts only where one of them signed it.
 
 #include <cstdint>
 #include <functional>
@@ -27,6 +28,10 @@ struct ReportNow {
   std::int64_t madeUnixMs = 0;  // 0: it does not hold
   std::string why;              // then; a sentence without its full stop
 };
+// The report in this file. Denied: not signed, as it is there, by any of `signers`, a file that
+// ssh-keygen reads; empty: whoever made it. Else the errors of readReportFile(); Unavailable: it
+// can't be found out who signed it.
+Result<Report> readReportBy(const std::string& path, const std::string& signers);
 // `card`: its id. What `now` leaves empty is not compared.
 ReportNow judgeNow(const Result<Report>& report, const std::string& card, const Standing& now,
                    std::int64_t nowUnixMs);
@@ -37,8 +42,12 @@ class CardReports final : private kj::TaskSet::ErrorHandler {
   using Post = std::function<void(std::function<void()>)>;
   using Tell = std::function<void(const std::string& card, const ReportNow& now)>;
 
-  // What is given by reference outlives this. `version`: of the manager.
-  CardReports(NodeActorClient& actor, kj::Timer& timer, Log& log, std::string version, Post post,
+  struct Config {
+    std::string version;  // of the manager
+    std::string signers;  // whose reports count; empty: anybody's
+  };
+  // What is given by reference outlives this.
+  CardReports(NodeActorClient& actor, kj::Timer& timer, Log& log, Config config, Post post,
               Tell tell);
   CardReports(const CardReports&) = delete;
   CardReports& operator=(const CardReports&) = delete;
@@ -53,8 +62,7 @@ class CardReports final : private kj::TaskSet::ErrorHandler {
     std::string path;
   };
   struct Reading;  // what its thread shares with this
-  static std::vector<ReportNow> readAll(const std::vector<Asked>& asked,
-                                        const std::string& version);
+  static std::vector<ReportNow> readAll(const std::vector<Asked>& asked, const Config& config);
 
   kj::Promise<void> follow();
   kj::Promise<void> hear(kj::Own<EventFeed> events);
@@ -66,7 +74,7 @@ class CardReports final : private kj::TaskSet::ErrorHandler {
   NodeActorClient& actor_;
   kj::Timer& timer_;
   Log& log_;
-  const std::string version_;
+  const Config config_;
   const Post post_;
   const Tell tell_;
   std::shared_ptr<Reading> reading_;

@@ -273,16 +273,16 @@ Result<std::string> writeReport(const ProveOptions& options, const Report& repor
 }
 
 Result<Verified> verifyReport(const ProveOptions& options) {
-  const Result<std::string> signer = signerOf(options.verify, options.allowedSigners);
-  if (!signer) return signer.error();
-  Result<Report> report = readReportFile(options.verify);
+  const Result<Signed> document = readSigned(options.verify, options.allowedSigners);
+  if (!document) return document.error();
+  Result<Report> report = readReport(document->text);
   if (!report) return report.error();
   const fs::path page = fs::path(options.verify).parent_path() / "report.md";
   if (const Result<std::string> text = readDocument(page); text && *text != pageOf(*report)) {
     return fail(ErrorCode::Corrupt,
                 page.string() + " is not the page of " + options.verify + ", which is signed");
   }
-  return Verified{std::move(*report), *signer};
+  return Verified{std::move(*report), document->signer};
 }
 
 }  // namespace qgpu::prove

@@ -43,7 +43,8 @@ bool wasStopped();
 // path of report.json, absolute.
 Result<std::string> writeReport(const ProveOptions& options, const Report& report);
 
-// The report in `options.verify` and who signed it; the errors of signerOf() and readReport().
+// The report in `options.verify` and who signed it; the errors of readSigned() and
+// readReport().
 // Corrupt also where a report.md beside it is not its page.
 struct Verified {
   Report report;

@@ -149,6 +149,41 @@ TEST(Cluster, WhereReportsAreWantedACardTakesNothingNewBeforeItHasOne) {
   EXPECT_HOLDS(scheduler.task(task).dump(), "sim-1");
 }
 
+TEST(Cluster, WhereAReportMustBeSignedAnothersCountsForNothing) {
+  TempFolder folder;
+  const std::string path = folder / "report.json", signers = folder / "signers";
+  for (const char* key : {"key", "other"}) {
+    ASSERT_EQ(run({"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key}).status, 0);
+  }
+  ASSERT_EQ(testing::shell("echo \"me@host $(cat " + folder / "key.pub" + ")\" >" + signers).status,
+            0);
+  Scheduler scheduler({"--require-report=30"});
+  std::vector<std::string> flags = memberOf(scheduler, "node-a");
+  flags.push_back("--report-signers=" + signers);
+  Manager a(flags);
+  ASSERT_TRUE(scheduler.waitFor("node-a", "alive"));
+  const std::uint64_t task = submitted(scheduler, {"--memory", "2", "--core", "50"});
+  std::ofstream(path) << reportOf("sim-1", a.ask("status")["version"]);
+  const auto keepSignedBy = [&](const char* key) {
+    std::filesystem::remove(path + ".sig");
+    const Finished made =
+        run({"ssh-keygen", "-Y", "sign", "-q", "-n", "qgpu-report", "-f", folder / key, path});
+    ASSERT_EQ(made.status, 0) << made.output;
+    ASSERT_TRUE(a.ask("report sim-1 " + path)["ok"]);
+  };
+  const auto tells = [&](const std::string& what) {
+    return eventually([&] { return a.ask("events 0").dump().find(what) != std::string::npos; });
+  };
+  keepSignedBy("other");
+  EXPECT_TRUE(tells("none of --report-signers signed it")) << a.ask("events 0");
+  EXPECT_EQ(scheduler.task(task)["place"], "waiting");
+
+  keepSignedBy("key");
+  EXPECT_TRUE(tells("its report holds")) << a.ask("events 0");
+  EXPECT_TRUE(eventually([&] { return scheduler.task(task)["place"] == "bound"; }))
+      << scheduler.ask("tasks");
+}
+
 TEST(Cluster, AShellEvaluatesWhatASubmitAnswersUnlessTheTaskWaits) {
   Scheduler scheduler;
   Manager a(memberOf(scheduler, "node-a"));

@@ -73,6 +73,7 @@ TEST_F(OptionsTest, HasTheDefaultsOfTheContract) {
   EXPECT_EQ(o.kubeletDir, "/var/lib/kubelet");
   EXPECT_EQ(o.cdi, "off");
   EXPECT_FALSE(o.labelNode);
+  EXPECT_EQ(o.reportSigners, "");
   EXPECT_EQ(o.pods.prefix, "tke.cloud.tencent.com");
   EXPECT_EQ(o.pods.unit, MemoryUnit::GiB);
 }
@@ -114,6 +115,7 @@ TEST_F(OptionsTest, TakesEveryFlag) {
                                  "--kubelet-config=/c",
                                  "--cdi=/etc/cdi",
                                  "--label-node",
+                                 "--report-signers=/s",
                                  "--resource-prefix=example.org",
                                  "--memory-unit=MiB"});
   EXPECT_EQ(o.nodename, "n");
@@ -142,6 +144,7 @@ TEST_F(OptionsTest, TakesEveryFlag) {
   EXPECT_EQ(o.kubeletConfig, "/c");
   EXPECT_EQ(o.cdi, "/etc/cdi");
   EXPECT_TRUE(o.labelNode);
+  EXPECT_EQ(o.reportSigners, "/s");
   EXPECT_EQ(o.pods.prefix, "example.org");
   EXPECT_EQ(o.pods.unit, MemoryUnit::MiB);
 }
