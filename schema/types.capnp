@@ -11,7 +11,7 @@ enum Tenancy { free @0; ordinary @1; hybrid @2; }
 enum Suspend { gate @0; freeze @1; rm @2; }
 enum Isolation { library @0; guarded @1; capped @2; }
 # what keeps a task to its part of a card: libqgpu.so in its programs; the kernel as well, which
-# refuses the card to who left that out (services/guard); capped: nothing says so yet
+# refuses the card to who left that out (services/guard); capped: and memory past the quota
 
 enum Counting { calls @0; driver @1; driverUnknown @2; }
 # where memory of a card's tasks counts: at the calls of CUDA, HIP or OpenCL; where the card's

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Takes the guard of every manager of this machine out of the kernel, where it outlives them by being
-# pinned: for who removes qgpu, and never for an upgrade. Below $HOST, the machine's root.
+# Takes the guard of every manager of this machine out of the kernel, where it is pinned and so
+# outlives them: for who removes qgpu, and never for an upgrade. Below $HOST, the machine's root.
 set -eu
 
 pins=${HOST:-}/sys/fs/bpf/qgpu

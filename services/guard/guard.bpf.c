@@ -39,8 +39,8 @@ int BPF_PROG(qgpu_ioctl, struct file *file) { return judgeFile(file, QGPU_WAY_IO
 SEC("lsm/file_ioctl_compat")
 int BPF_PROG(qgpu_ioctl_32, struct file *file) { return judgeFile(file, QGPU_WAY_IOCTL); }
 
-// A ring (io_uring) takes commands to a driver as well, and none of them passes the one above. Linux
-// 6.0 and later ask this one, also in a thread of the kernel's that serves the process's ring.
+// A ring (io_uring) takes commands to a driver as well, and none of them passes the one above.
+// Linux 6.0 and later ask this one, also in a thread of the kernel's that serves a process's ring.
 SEC("lsm/uring_cmd")
 int BPF_PROG(qgpu_command, struct io_uring_cmd *command) {
   return judgeFile(command->file, QGPU_WAY_IOCTL);

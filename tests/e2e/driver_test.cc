@@ -1,11 +1,16 @@
 // Memory that counts where NVIDIA's kernel driver is asked for it, under a real manager: the bytes
 // of a process that is killed come back to its task, and the quota is that of the whole task; and
-// turns of programs whose work waits for work of their own; and cards that go and come. The card is
-// imagined; libcuda, the kernel's side and NVML are stand-ins.
+// turns of programs whose work waits for work of their own; and cards that go and come, and what is
+// said of a driver's version. The card is imagined; libcuda, the kernel's side and NVML are
+// stand-ins.
 
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/e2e/harness.h"
 
@@ -133,6 +138,74 @@ TEST(Cards, P8_ACordonOutlivesThatItsCardWasAwayAndAnotherHadItsIndex) {
   EXPECT_EQ(all[0]["state"], "cordoned") << all.dump();
   EXPECT_EQ(all[1]["state"], "ready") << all.dump();
   EXPECT_EQ(all[1]["policy"], "burst-share") << all.dump();
+}
+
+// --- the version of the driver ---
+
+// Two cards of a driver of this version, and their manager.
+struct CardsOf {
+  explicit CardsOf(const std::string& version)
+      : manager({"--cards=nvidia", "--suspend=gate"}, {{"LD_LIBRARY_PATH", QGPU_STAND_IN_DIR},
+                                                       {"QGPU_STAND_IN_CARDS", listed()},
+                                                       {"QGPU_STAND_IN_DRIVER", version}}) {}
+  std::string listed() const {
+    std::ofstream cards(machine.path() + "/cards");
+    for (const char* id : {"GPU-a", "GPU-b"}) cards << id << "|Tesla T4|15843721216|0|0|0|0|0\n";
+    return machine.path() + "/cards";
+  }
+  // What it tells of its driver since its start, and by which card.
+  std::vector<std::pair<std::string, std::string>> told() {
+    std::vector<std::pair<std::string, std::string>> found;
+    const auto look = [&] {
+      bool started = false;
+      found.clear();
+      const Json answer = manager.ask("events");
+      for (const Json& event : answer["events"]) {
+        if (event["kind"] == "driver-unknown") found.emplace_back(event["card"], event["text"]);
+        started = started || event["kind"] == "node-started";
+      }
+      return started;
+    };
+    EXPECT_TRUE(eventually(look)) << manager.log();
+    return found;
+  }
+  // The cards with this sample of the metric.
+  std::string counted(const std::string& sample) const {
+    std::string found;
+    std::istringstream lines(manager.get("/metrics"));
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.starts_with("qgpu_card_memory_counted_by_driver{")) continue;
+      if (line.ends_with("} " + sample)) found += line.substr(line.find("GPU-"), 5) + " ";
+    }
+    return found;
+  }
+
+  const TempFolder machine;
+  Manager manager;
+};
+
+TEST(DriverVersion, OneThatIsNotKnownIsToldOfOnceForEachCardAtEachStart) {
+  CardsOf cards("450.102.04");
+  for (int start = 0; start < 2; ++start) {
+    const auto told = cards.told();
+    ASSERT_EQ(told.size(), 2u);
+    EXPECT_EQ(told[0].first, "GPU-a");
+    EXPECT_EQ(told[1].first, "GPU-b");
+    EXPECT_EQ(
+        told[0].second,
+        "memory counts at CUDA's calls, without contexts and what pools keep: driver 450.102.04 "
+        "is not known to qgpu (515 to 595 are); no rm, and no cap of memory. Install a driver "
+        "that is known, or a qgpu that knows this one");
+    EXPECT_EQ(cards.counted("0"), "GPU-a GPU-b ");
+    cards.manager.kill();
+    cards.manager.start();
+  }
+}
+
+TEST(DriverVersion, NothingIsToldOfOneThatIsKnown) {
+  CardsOf cards("580.142");
+  EXPECT_TRUE(cards.told().empty());
+  EXPECT_EQ(cards.counted("1"), "GPU-a GPU-b ");
 }
 
 }  // namespace
