@@ -21,6 +21,7 @@
 #include "runtime/result.h"
 #include "runtime/units.h"
 #include "services/cards/health.h"
+#include "services/cards/memory_limiter.h"
 #include "services/cards/suspend/channel_suspender.h"
 
 namespace qgpu {
@@ -60,8 +61,10 @@ struct CardsOptions {
 };
 
 struct CardsFound {
-  std::vector<Card> cards;            // never empty
-  std::optional<HealthWatch> health;  // of those whose kind can be asked
+  std::vector<Card> cards;               // never empty
+  std::optional<HealthWatch> health;     // of those whose kind can be asked
+  std::optional<MemoryLimiter> limiter;  // of NVIDIA's, whose driver limits a cgroup's memory
+  std::string noLimiter;                 // why there is none; empty: nothing to say
   // What was seen and not taken, and why: for the log.
   std::vector<std::string> leftAlone;
   // What a tenant's environment must carry so that it sees the same devices (HAZARDS 14): POCL_*

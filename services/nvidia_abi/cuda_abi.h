@@ -215,6 +215,17 @@ struct NvmlUtilization {  // nvmlProcessesUtilizationInfo_t
   void* entries;
 };
 
+// Of a cgroup, by the full path of its folder; 0 and ~0: no limit.
+struct NvmlSetLimits {  // nvmlSetMemoryLimits_v1_t
+  const char* cgroup;
+  unsigned long long soft, hard;
+};
+struct NvmlLimits {  // nvmlGetMemoryLimits_v1_t
+  const char* cgroup;
+  unsigned long long soft, hard, used;
+};
+
+static_assert(sizeof(NvmlSetLimits) == 24 && sizeof(NvmlLimits) == 32);
 static_assert(sizeof(NvmlPci) == 68);
 static_assert(sizeof(NvmlMemory) == 24 && sizeof(NvmlMemory2) == 40);
 static_assert(sizeof(NvmlProcesses) == 24 && sizeof(NvmlUtilization) == 24);

@@ -10,6 +10,9 @@
 //   !count|N  nvmlDeviceGetCount answers N, and so does the search for a card by its UUID
 //   !hang|1   questions about cards are never answered
 //   !die|1    they end the process
+//   !limits|N setting a cgroup's limits answers N
+// QGPU_STAND_IN_LIMITS names a file for the limits of memory that drivers have from 615 on, one
+// line each, cgroup|uuid|soft|hard; no such file: a driver before that. Nothing here keeps to them.
 // A line "!reserved|BYTES" says what the driver keeps of each card for itself; "!reserved|?" is a
 // driver that does not tell.
 // A line "!links|0>1 1>0 2>s" says which NVLinks are up, by the cards' places: of each card to
@@ -41,7 +44,8 @@ namespace {
 
 constexpr int kSuccess = 0, kUninitialized = 1, kInvalidArgument = 2, kNotSupported = 3,
               kNotFound = 6, kInsufficientSize = 7, kDriverNotLoaded = 9, kTimeout = 10,
-              kGpuIsLost = 15, kVersionMismatch = 18, kArgumentVersionMismatch = 25, kUnknown = 999;
+              kFunctionNotFound = 13, kGpuIsLost = 15, kVersionMismatch = 18,
+              kArgumentVersionMismatch = 25, kUnknown = 999;
 constexpr unsigned long long kXidEvent = 8;
 constexpr std::size_t kCardsMax = 64;
 
@@ -212,6 +216,40 @@ std::size_t lengthOfThird() {
   return text ? std::strtoul(text, nullptr, 10) : 24;
 }
 
+// nvmlSetMemoryLimits_v1_t, and nvmlGetMemoryLimits_v1_t, which has one more.
+struct SetLimits {
+  const char* nameSpace;
+  unsigned long long soft, hard;
+};
+struct GetLimits {
+  const char* nameSpace;
+  unsigned long long soft, hard, used;
+};
+static_assert(sizeof(SetLimits) == 24 && sizeof(GetLimits) == 32);
+constexpr unsigned long long kNoLimit = 0xffff'ffff'ffff'ffff;
+
+// By cgroup and card, as they lie in the file, the soft one and the hard one.
+using Limits = std::map<std::string, std::pair<unsigned long long, unsigned long long>>;
+Limits limitsIn(const char* file) {
+  Limits limits;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t hard = line.rfind('|'), soft = line.rfind('|', hard - 1);
+    limits[line.substr(0, soft)] = {std::strtoull(&line[soft + 1], nullptr, 10),
+                                    std::strtoull(&line[hard + 1], nullptr, 10)};
+  }
+  return limits;
+}
+void keepLimits(const char* file, const Limits& limits) {
+  const std::string next = std::string(file) + ".next";  // whoever reads has all of it or none
+  std::ofstream out(next);
+  for (const auto& [whose, both] : limits) {
+    out << whose << '|' << both.first << '|' << both.second << '\n';
+  }
+  out.close();
+  std::rename(next.c_str(), file);
+}
+
 using EventSet = std::vector<std::string>;  // UUIDs
 
 struct EventData {
@@ -358,6 +396,38 @@ QGPU_NVML nvmlDeviceGetMemoryInfo_v2(Device device, qgpu::nvidia::cuda::NvmlMemo
   const std::uint64_t kept = reserved();
   *out = {out->version, card.bytes, kept, card.bytes - kept - used, used};
   return rc;
+}
+QGPU_NVML nvmlDeviceSetMemoryLimits_v1(Device device, const SetLimits* set) {
+  const char* file = std::getenv("QGPU_STAND_IN_LIMITS");
+  if (!file) return kFunctionNotFound;
+  Card card;
+  if (const int rc = look(device, card); rc != kSuccess) return rc;
+  if (card.mig) return kNotSupported;
+  if (const std::string code = unkind("limits"); !code.empty()) return std::atoi(code.c_str());
+  if (::access(set->nameSpace, F_OK) != 0) return kNotFound;
+  if (set->soft > set->hard) return kInvalidArgument;
+  std::lock_guard held(lock);
+  Limits limits = limitsIn(file);
+  const std::string whose = std::string(set->nameSpace) + "|" + card.uuid;
+  limits[whose] = {set->soft, set->hard};
+  if (set->soft == 0 && set->hard == kNoLimit) limits.erase(whose);
+  keepLimits(file, limits);
+  return kSuccess;
+}
+QGPU_NVML nvmlDeviceGetMemoryLimits_v1(Device device, GetLimits* get) {
+  const char* file = std::getenv("QGPU_STAND_IN_LIMITS");
+  if (!file) return kFunctionNotFound;
+  Card card;
+  if (const int rc = look(device, card); rc != kSuccess) return rc;
+  if (card.mig) return kNotSupported;
+  std::lock_guard held(lock);
+  const Limits limits = limitsIn(file);
+  const auto found = limits.find(std::string(get->nameSpace) + "|" + card.uuid);
+  const bool none = found == limits.end();
+  get->soft = none ? 0 : found->second.first;
+  get->hard = none ? kNoLimit : found->second.second;
+  get->used = card.used;
+  return kSuccess;
 }
 #define QGPU_PROCESSES(name, entry)                           \
   QGPU_NVML name(Device device, unsigned* count, void* out) { \

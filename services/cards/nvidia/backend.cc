@@ -6,6 +6,7 @@
 
 #include "services/cards/nvidia/health.h"
 #include "services/cards/nvidia/layout_trial.h"
+#include "services/cards/nvidia/memory_limits.h"
 #include "services/cards/nvidia/probe.h"
 #include "services/cards/nvidia/suspend_trial.h"
 #include "services/cards/pci_place.h"
@@ -22,6 +23,10 @@ Result<CardsFound> watched(CardsFound found, const HealthTimes& times) {
   Result<HealthWatch> watch = watchNvidiaCards(uuids, times);
   if (!watch) return watch.error();
   found.health = std::move(*watch);
+  if (!found.noLimiter.empty()) return found;
+  Result<MemoryLimiter> limiter = limitNvidiaMemory();
+  if (!limiter) return limiter.error();
+  found.limiter = std::move(*limiter);
   return found;
 }
 
@@ -70,6 +75,8 @@ Result<CardsFound> nvidiaCards(const CardsOptions& options) {
     }
     card.minor = device.minor;
     sayWhereMemoryCounts(card);
+    if (device.noLimits.empty()) card.memoryCounted += "; pods are limited by the driver itself";
+    found.noLimiter = device.noLimits;  // of one driver, which they share
     found.cards.push_back(std::move(card));
   }
   if (!found.cards.empty()) return watched(std::move(found), options.health);

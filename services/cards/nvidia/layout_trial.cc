@@ -66,14 +66,18 @@ std::string tried(const Card& card, const SuspendTrial& trial) {
   return why.empty() ? "the probe " + trial.probe + " said nothing" : why;
 }
 
+// What else is said of the card's memory stays.
 void apply(const std::string& why, Card& card) {
+  const std::string said = card.memoryCounted.substr(0, card.memoryCounted.find(';'));
+  const std::string rest = card.memoryCounted.substr(said.size());
   if (why.empty()) {
     card.layoutSeen = rm::kNewestKnown;
     card.counting = schema::Counting::DRIVER;
     card.memoryCounted = "where driver " + card.driver + " is asked for it, in the layout of " +
-                         newestKnown() + ", which was tried on this card";
+                         newestKnown() + ", which was tried on this card" + rest;
   } else {
-    card.memoryCounted += ", and the layout of " + newestKnown() + " is not its: " + why;
+    card.memoryCounted =
+        said + ", and the layout of " + newestKnown() + " is not its: " + why + rest;
     card.memoryCounted.resize(std::min(card.memoryCounted.size(), kCardTextMax));
   }
 }

@@ -56,6 +56,8 @@ const char* Nvml::resolveAll() {
   resolve("nvmlDeviceRegisterEvents", register_);
   if (!resolve("nvmlEventSetWait_v2", wait_)) resolve("nvmlEventSetWait", wait_);
   resolve("nvmlDeviceGetMemoryInfo_v2", memory2_);
+  resolve("nvmlDeviceGetMemoryLimits_v1", limits_);
+  resolve("nvmlDeviceSetMemoryLimits_v1", setLimits_);
   const char* missing = nullptr;
   const auto need = [&](const char* name, auto& out) {
     if (!resolve(name, out)) missing = name;
@@ -177,6 +179,20 @@ std::vector<std::string> Nvml::linked(cuda::NvmlDevice device) const {
     if (linkTo_(device, link, &end) == kSuccess) ends.push_back(busOf(end));
   }
   return ends;
+}
+
+int Nvml::memoryLimit(cuda::NvmlDevice device, const std::string& cgroup,
+                      std::uint64_t& hard) const {
+  cuda::NvmlLimits limits{cgroup.c_str(), 0, 0, 0};
+  const int rc = limits_ == nullptr ? kFunctionNotFound : limits_(device, &limits);
+  hard = rc == kSuccess ? limits.hard : kNoLimit;
+  return rc;
+}
+
+int Nvml::setMemoryLimit(cuda::NvmlDevice device, const std::string& cgroup,
+                         std::uint64_t hard) const {
+  cuda::NvmlSetLimits limits{cgroup.c_str(), 0, hard};
+  return setLimits_ == nullptr ? kFunctionNotFound : setLimits_(device, &limits);
 }
 
 int Nvml::uncorrectedErrors(cuda::NvmlDevice device, std::uint64_t& out) const {

@@ -18,7 +18,8 @@ class Nvml {
  public:
   // What the library answers, as far as anything here depends on it.
   static constexpr int kSuccess = 0, kNoPermission = 4, kNotSupported = 3, kDriverNotLoaded = 9,
-                       kGpuIsLost = 15, kVersionMismatch = 18;
+                       kFunctionNotFound = 13, kGpuIsLost = 15, kVersionMismatch = 18;
+  static constexpr unsigned long long kNoLimit = ~0ULL;
 
   // NotFound: there is no library. Unsupported: no driver is loaded, or its files in /dev are
   // missing. Unavailable: anything else. The last two with NVML's number and text, and what to do.
@@ -46,6 +47,11 @@ class Nvml {
   std::string bus(cuda::NvmlDevice device) const;
   // What its NVLinks that are up lead to, in the same words: cards, or switches.
   std::vector<std::string> linked(cuda::NvmlDevice device) const;
+  // What the driver lets programs in a cgroup have of the card's memory, in bytes, whatever they
+  // do. `cgroup` is the full path of its folder in the hierarchy of version 2. To set it takes
+  // root. kFunctionNotFound: drivers have this from 615 on.
+  int memoryLimit(cuda::NvmlDevice device, const std::string& cgroup, std::uint64_t& hard) const;
+  int setMemoryLimit(cuda::NvmlDevice device, const std::string& cgroup, std::uint64_t hard) const;
   // Uncorrected memory errors since the driver was loaded. Only kSuccess says how many.
   int uncorrectedErrors(cuda::NvmlDevice device, std::uint64_t& out) const;
 
@@ -93,6 +99,8 @@ class Nvml {
   int (*pci_)(cuda::NvmlDevice, cuda::NvmlPci*) = nullptr;
   int (*linkState_)(cuda::NvmlDevice, unsigned, unsigned*) = nullptr;
   int (*linkTo_)(cuda::NvmlDevice, unsigned, cuda::NvmlPci*) = nullptr;
+  int (*limits_)(cuda::NvmlDevice, cuda::NvmlLimits*) = nullptr;
+  int (*setLimits_)(cuda::NvmlDevice, cuda::NvmlSetLimits*) = nullptr;
   int (*makeEvents_)(void**) = nullptr;
   int (*freeEvents_)(void*) = nullptr;
   int (*register_)(cuda::NvmlDevice, unsigned long long, void*) = nullptr;

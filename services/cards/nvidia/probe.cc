@@ -24,9 +24,19 @@ constexpr std::string_view kCard = "card", kSilent = "silent", kRefused = "refus
 // In the kernel's list of devices: the vendor, and how the classes of displays begin.
 constexpr std::string_view kNvidiaVendor = "0x10de", kDisplayClass = "0x03";
 
+constexpr const char* kCgroups = "/sys/fs/cgroup";
+
 void tell(int out, std::string_view what, std::string text) {
   if (what != kCard) cleanField(text.data());
   ::dprintf(out, "%s\t%s\n", what.data(), text.c_str());
+}
+
+// Why the driver limits no cgroup's memory; empty: it can, as far as a question tells.
+std::string noLimits(const Nvml& nvml, cuda::NvmlDevice device) {
+  std::uint64_t hard = 0;
+  const int rc = nvml.memoryLimit(device, kCgroups, hard);
+  if (rc == Nvml::kFunctionNotFound) return "drivers limit a cgroup's memory from 615 on";
+  return rc == Nvml::kNotSupported ? nvml.describe(rc) : "";
 }
 
 // Empty; or why nothing can be said of it.
@@ -42,9 +52,12 @@ std::string listDevice(int out, const Nvml& nvml, std::uint32_t index) {
   cleanField(name.data());
   std::string driver = nvml.driverVersion();
   cleanField(driver.data());
+  std::string unlimited = noLimits(nvml, device);
+  cleanField(unlimited.data());
   std::ostringstream line;
   line << uuid << '\t' << index << '\t' << bytes << '\t' << (nvml.mig(device) ? 1 : 0) << '\t'
-       << nvml.minor(device) << '\t' << driver << '\t' << nvml.bus(device) << '\t';
+       << nvml.minor(device) << '\t' << driver << '\t' << nvml.bus(device) << '\t' << unlimited
+       << '\t';
   for (const std::string& end : nvml.linked(device)) line << end << ' ';
   line << '\t' << name;
   tell(out, kCard, line.str());
@@ -110,8 +123,8 @@ Result<NvidiaFound> parseAnswer(const std::string& text) {
     if (!std::getline(fields, device.uuid, '\t') || !std::getline(fields, index, '\t') ||
         !std::getline(fields, mem, '\t') || !std::getline(fields, mig, '\t') ||
         !std::getline(fields, minor, '\t') || !std::getline(fields, device.driver, '\t') ||
-        !std::getline(fields, device.bus, '\t') || !std::getline(fields, links, '\t') ||
-        !std::getline(fields, device.name)) {
+        !std::getline(fields, device.bus, '\t') || !std::getline(fields, device.noLimits, '\t') ||
+        !std::getline(fields, links, '\t') || !std::getline(fields, device.name)) {
       continue;
     }
     std::istringstream ends(links);

@@ -19,6 +19,8 @@ struct NvidiaDevice {
   std::string driver;  // its version; empty: it does not say
   int minor = -1;      // of its file in /dev; -1: it does not say
   std::string bus;     // where it is plugged in: "0000:3b:00.0"; empty: it does not say
+  std::string
+      noLimits;  // why the driver limits no cgroup's memory (memory_limits.h); empty: it does
   std::vector<std::string> linked;  // where its NVLinks lead, in the same words
 };
 

@@ -53,7 +53,7 @@ class NvidiaLayouts : public ::testing::Test {
     cards[0].id = "GPU-00000000-0000-0000-0000-000000000000";
     cards[0].backend = "nvidia";
     cards[0].driver = driver_;
-    cards[0].memoryCounted = "at CUDA's calls";
+    cards[0].memoryCounted = "at CUDA's calls" + more_;
     tryNvidiaLayouts(cards, config_, log_);
     return cards[0];
   }
@@ -71,6 +71,7 @@ class NvidiaLayouts : public ::testing::Test {
   testing::TempFolder folder_;
   SuspendTrial config_;
   std::string driver_;
+  std::string more_;  // that is said of the card's memory
   std::string said_;
   Log log_{LogLevel::Info, [this](LogLevel, const std::string& line) { said_ += line + "\n"; }};
 };
@@ -84,6 +85,8 @@ TEST_F(NvidiaLayouts, ANewerDriverOfTheNewestKnownLayoutIsBelievedAfterATrial) {
             "where driver 615.71.09 is asked for it, in the layout of 595, which was tried on this "
             "card");
   EXPECT_EQ(card.driver, "615.71.09");
+  more_ = "; pods are limited";
+  EXPECT_TRUE(tried().memoryCounted.ends_with("tried on this card; pods are limited"));
 }
 
 TEST_F(NvidiaLayouts, AKnownDriverAndAnOlderUnknownOneAreNotTried) {
