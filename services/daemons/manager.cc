@@ -265,6 +265,7 @@ struct Manager::Parts {
   std::optional<NodeHandler> handler;
   PodBook pods;
   std::optional<PodGuard> podGuard;
+  std::optional<PodLimits> podLimits;     // none: the driver has no limits
   std::optional<KubeletHandler> kubelet;  // none: this node serves no kubelet
   std::optional<AdminServer> admin;
   std::optional<RpcServer> rpc;
@@ -288,7 +289,7 @@ struct Manager::Parts {
   void followCertificates();
   void serveScrapes(const ManagerOptions& options, TcpListener listener);
   void serveWeb(WebOpened opened);
-  kj::Maybe<KubeletHandlers&> addKubelet(const ManagerOptions& options,
+  kj::Maybe<KubeletHandlers&> addKubelet(CardsFound& found, const ManagerOptions& options,
                                          const TenantEnvironment& environment);
   Status serveKubelet(const ManagerOptions& options);
   void readReports(const ManagerOptions& options, ActorId nodeId);
@@ -379,7 +380,7 @@ void Manager::Parts::addServers(CardsFound& found, const ManagerOptions& options
   handler.emplace(*actor, *keeping, options.nodename, environment);
   admin.emplace(*handler, rule, AdminLimits{}, kj->lowLevel(), kj->timer(), std::move(local.admin));
   rpc.emplace(*actor, rule, RpcLimits{}, kj->lowLevel(), kj->timer(),
-              addKubelet(options, environment), *keeping);
+              addKubelet(found, options, environment), *keeping);
   rpc->serveUnix(std::move(local.rpc));
   if (remote.rpc) rpc->serveTcp(std::move(*remote.rpc));
   log.info(
@@ -477,7 +478,8 @@ void Manager::Parts::followCertificates() {
 }
 
 // The handler is there before anybody connects, the plugin once there is something to connect to.
-kj::Maybe<KubeletHandlers&> Manager::Parts::addKubelet(const ManagerOptions& options,
+kj::Maybe<KubeletHandlers&> Manager::Parts::addKubelet(CardsFound& found,
+                                                       const ManagerOptions& options,
                                                        const TenantEnvironment& environment) {
   if (!servesKubelet(options)) return nullptr;
   KubeletHandlerConfig config;
@@ -487,6 +489,14 @@ kj::Maybe<KubeletHandlers&> Manager::Parts::addKubelet(const ManagerOptions& opt
   config.environment = assignments(nodeVariables({"", environment.extras}));
   kubelet.emplace(*actor, pods, std::move(config));
   if (guard) kubelet->setGuard(podGuard.emplace(*guard));
+  if (found.limiter) {
+    PodLimitsConfig limited;
+    limited.mounts = PodLimits::mountsNow();
+    kubelet->setLimits(podLimits.emplace(std::move(*found.limiter), kj->lowLevel(), kj->timer(),
+                                         log, std::move(limited)));
+  } else if (!found.noLimiter.empty()) {
+    log.info("no-pod-limits", {{"why", found.noLimiter}});
+  }
   return *kubelet;
 }
 
@@ -539,6 +549,7 @@ void Manager::Parts::close() {
   health.reset();
   rpc.reset();
   kubelet.reset();
+  podLimits.reset();
   admin.reset();
   cardWatch.reset();
   system.stop();

@@ -1,6 +1,7 @@
 #include "services/kubernetes/agent/kubelet_handler.h"
 
 #include <algorithm>
+#include <kj/vector.h>
 #include <sys/random.h>
 
 #include "actors/model.h"
@@ -199,6 +200,7 @@ class KubeletService final : public schema::KubeletHandler::Server, private RpcC
             const auto& parts = prepared->parts;
             auto out = context.getResults().initParts(static_cast<kj::uint>(parts.size()));
             for (kj::uint i = 0; i < out.size(); ++i) write(parts[i], out[i]);
+            return limit(*prepared);
           });
     }
     return refusal(ErrorCode::Unavailable, kNoApiServer);
@@ -221,6 +223,14 @@ class KubeletService final : public schema::KubeletHandler::Server, private RpcC
   }
 
  private:
+  kj::Promise<void> limit(const PreparedClaim& prepared) {
+    std::vector<std::string> uids;
+    for (const ClaimUsers::Pod& pod : prepared.users.pods) uids.push_back(pod.uid);
+    std::set<std::uint64_t> tasks;
+    for (const PreparedPart& part : prepared.parts) tasks.insert(part.task);
+    return handler_.limit(session().peer, std::move(uids), std::move(tasks));
+  }
+
   KubeletHandler& handler_;
   kj::Own<KubeletHandler::Alive> alive_;
   bool told_ = false;        // what kubelet counts
@@ -470,15 +480,35 @@ kj::Promise<Result<KubeletHandler::Started>> KubeletHandler::bind(kj::Own<Bind> 
     spec.setRequestId(ptr(what.request));
   };
   auto asked = actor_.ask(what.peer, fill);
-  return asked.then([this, bind = kj::mv(bind)](Result<Answer> answer) {
+  return asked.then([this,
+                     bind = kj::mv(bind)](Result<Answer> answer) -> kj::Promise<Result<Started>> {
     Result<Started> started = startedOf(answer);
     KJ_IF_MAYBE (guard, guard_) {
       Status judged = started ? guard->judge(bind->pod.uid, started->task) : ok();
       if (!judged) started = judged.error();
     }
     tell(bind->pod, *bind, started);
-    return started;
+    if (!started) return started;
+    return limit(bind->peer, {bind->pod.uid}, {started->task}).then([started] { return started; });
   });
+}
+
+kj::Promise<void> KubeletHandler::limit(Peer peer, std::vector<std::string> uids,
+                                        std::set<std::uint64_t> tasks) {
+  if (limits_ == nullptr) return kj::READY_NOW;
+  return actor_.ask(peer, [](schema::Request::Builder request) { request.setTasks(); })
+      .then([this, uids = std::move(uids),
+             tasks = std::move(tasks)](Result<Answer> answer) -> kj::Promise<void> {
+        kj::Vector<kj::Promise<void>> told;
+        KJ_IF_MAYBE (limits, limits_) {
+          if (!answer) return kj::READY_NOW;
+          for (const auto task : answer->reply().getTasks()) {
+            if (!tasks.contains(task.getId())) continue;
+            for (const std::string& uid : uids) told.add(limits->hold(uid, task));
+          }
+        }
+        return kj::joinPromises(told.releaseAsArray());
+      });
 }
 
 // --- ending ---

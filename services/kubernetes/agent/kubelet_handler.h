@@ -21,6 +21,7 @@
 #include "services/api/rpc/node_service.h"
 #include "services/kubernetes/agent/pod_book.h"
 #include "services/kubernetes/agent/pod_guard.h"
+#include "services/kubernetes/agent/pod_limits.h"
 #include "services/kubernetes/claims/claim_tasks.h"
 #include "services/kubernetes/pods/pod_names.h"
 #include "services/kubernetes/pods/pod_rules.h"
@@ -98,6 +99,11 @@ class KubeletHandler final : public KubeletHandlers, private kj::TaskSet::ErrorH
   // Under it containers start, and claims are prepared, for judged pods alone. None: there is none.
   void setGuard(kj::Maybe<PodGuard&> guard) { guard_ = guard; }
   kj::Maybe<PodGuard&> guard() { return guard_; }
+  // The driver is told what a pod may have before its containers start. None: it has no limits.
+  void setLimits(kj::Maybe<PodLimits&> limits) { limits_ = limits; }
+  kj::Maybe<PodLimits&> limits() { return limits_; }
+  // The pods of these uids have these tasks from now on; never fails.
+  kj::Promise<void> limit(Peer peer, std::vector<std::string> uids, std::set<std::uint64_t> tasks);
   void giveByClaims(bool given) { byClaims_ = given; }
   bool givenByClaims() const { return byClaims_; }
   // Whether kubelet counts every device of this card, by the last word of a plugin that is there.
@@ -146,6 +152,7 @@ class KubeletHandler final : public KubeletHandlers, private kj::TaskSet::ErrorH
   bool mixed_;
   kj::Maybe<ClaimTasks&> claims_;
   kj::Maybe<PodGuard&> guard_;
+  kj::Maybe<PodLimits&> limits_;
   bool byClaims_ = false;
   std::string closed_;
   std::string runtime_;  // of containers, as the API server names it; empty: it has not told

@@ -484,6 +484,7 @@ kj::Promise<void> NodeAgent::readTasks() {
         judgePods(tasks);
         findHoldings(tasks);
         findClaims(tasks);
+        limitPods(tasks);
         std::map<std::uint64_t, Holding> live;
         for (const auto task : tasks) {
           const auto known = holdings_.find(task.getId());
@@ -609,6 +610,21 @@ void NodeAgent::judgePods(std::uint64_t task, Holding& holding) {
   KJ_IF_MAYBE (guard, handler_.guard()) {
     std::erase_if(holding.unjudged,
                   [&](const std::string& uid) { return guard->judge(uid, task).ok(); });
+  }
+}
+
+// Each round says it of all: of pods that a manager before this one started, and of those that came
+// to a claim, for the first time; of others it is nothing new.
+void NodeAgent::limitPods(capnp::List<schema::TaskInfo>::Reader tasks) {
+  KJ_IF_MAYBE (limits, handler_.limits()) {
+    std::set<std::uint64_t> live;
+    for (const auto task : tasks) {
+      live.insert(task.getId());
+      const auto holding = holdings_.find(task.getId());
+      if (holding == holdings_.end()) continue;
+      for (const PodRef& pod : holding->second.pods) tasks_.add(limits->hold(pod.uid, task));
+    }
+    limits->keep(live);
   }
 }
 

@@ -134,6 +134,7 @@ class NodeAgent final : private KubeListener<KubeNode>,
   void findClaim(schema::TaskInfo::Reader task);
   void judgePods(capnp::List<schema::TaskInfo>::Reader tasks);
   void judgePods(std::uint64_t task, Holding& holding);
+  void limitPods(capnp::List<schema::TaskInfo>::Reader tasks);
   void findSharers(schema::TaskInfo::Reader task);
   void use(Holding& holding, const std::vector<PodRef>& pods);
   void tellEarly(capnp::List<schema::TaskInfo>::Reader tasks);

@@ -12,6 +12,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kRoot = "kubepods";
 constexpr std::string_view kSlice = ".slice";
+constexpr std::string_view kUnified = "cgroup2";
 constexpr std::size_t kUidMax = 64;
 constexpr const char* kQosFolders[] = {"", "burstable", "besteffort"};  // guaranteed has none
 
@@ -112,9 +113,9 @@ bool isUid(std::string_view text) {
          });
 }
 
-}  // namespace
-
-std::vector<std::string> cgroupMounts(std::string_view mountinfo) {
+// Where a file system is mounted whose type and options, each between commas, are wanted.
+template <typename Wanted>
+std::vector<std::string> mountsWhere(std::string_view mountinfo, const Wanted& wanted) {
   constexpr std::size_t kMountPoint = 4, kType = 0, kSuperOptions = 2;  // the last two from " - "
   std::vector<std::string> mounts;
   while (!mountinfo.empty()) {
@@ -124,12 +125,23 @@ std::vector<std::string> cgroupMounts(std::string_view mountinfo) {
     if (dash == std::string_view::npos) continue;
     const std::string_view behind = line.substr(dash + 3);
     const std::string options = "," + std::string(word(behind, kSuperOptions)) + ",";
-    const bool devices =
-        word(behind, kType) == "cgroup" && options.find(",devices,") != options.npos;
-    if (!devices && word(behind, kType) != "cgroup2") continue;
-    mounts.push_back(unescaped(word(line, kMountPoint)));
+    if (wanted(word(behind, kType), options)) mounts.push_back(unescaped(word(line, kMountPoint)));
   }
   return mounts;
+}
+
+}  // namespace
+
+std::vector<std::string> cgroupMounts(std::string_view mountinfo) {
+  return mountsWhere(mountinfo, [](std::string_view type, const std::string& options) {
+    const bool devices = type == "cgroup" && options.find(",devices,") != options.npos;
+    return devices || type == kUnified;
+  });
+}
+
+std::vector<std::string> unifiedMounts(std::string_view mountinfo) {
+  return mountsWhere(mountinfo,
+                     [](std::string_view type, const std::string&) { return type == kUnified; });
 }
 
 std::vector<std::string> podFolders(const std::vector<std::string>& mounts, std::string_view uid) {

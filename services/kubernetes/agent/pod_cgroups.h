@@ -22,6 +22,9 @@ namespace qgpu {
 // `devices`. From the text of /proc/self/mountinfo.
 std::vector<std::string> cgroupMounts(std::string_view mountinfo);
 
+// Of these, those of version 2.
+std::vector<std::string> unifiedMounts(std::string_view mountinfo);
+
 // The folders of a pod, at most one of each hierarchy and driver; none: kubelet has not made it, or
 // it is not to be seen from here. What is no uid has none.
 std::vector<std::string> podFolders(const std::vector<std::string>& mounts, std::string_view uid);

@@ -26,16 +26,16 @@ struct Claims : ::testing::Test {
     api.put("nodes", node);
   }
 
-  void start(std::vector<std::string> flags = {}) {
-    std::ofstream(dir.path() + "/plugin.conf") << "(cdi = \"" << cdiDir() << "\")";
-    flags.insert(flags.end(),
+  // What is said here goes before what all of them have.
+  void start(std::vector<std::string> flags = {}, Environment environment = {}) {
+    std::ofstream(dir.path() + "/plugin.conf")
+        << "(cdi = \"" << cdiDir() << "\"" << pluginConfig << ")";
+    flags.insert(flags.begin(),
                  {"--kubelet=on", "--cards=sim:2x16", std::string("--nodename=") + kNode,
                   "--kubelet-dir=" + dir.path() + "/kubelet",
                   "--kubelet-config=" + dir.path() + "/plugin.conf"});
-    manager = std::make_unique<Manager>(
-        std::move(flags),
-        Environment{
-            {"KUBECONFIG", api.kubeconfig(dir.path() + "/" + kManagerAccount, kManagerAccount)}});
+    environment["KUBECONFIG"] = api.kubeconfig(dir.path() + "/" + kManagerAccount, kManagerAccount);
+    manager = std::make_unique<Manager>(std::move(flags), std::move(environment));
     ASSERT_TRUE(eventually([&] { return kubelet.find("qgpu.io", info); })) << manager->log();
     ASSERT_TRUE(eventually([&] { return !slice().is_null(); })) << manager->log();
   }
@@ -114,6 +114,7 @@ struct Claims : ::testing::Test {
   ClaimsKubelet kubelet;
   ClaimsKubelet::Info info;
   std::unique_ptr<Manager> manager;
+  std::string pluginConfig;  // ", name = value" of the claim plugin
 };
 
 }  // namespace qgpu::e2e

@@ -109,22 +109,23 @@ TEST_F(PodCgroups, WithoutKubeletThereAreNone) {
 
 TEST(CgroupMounts, AreVersionTwosAndThatOfDevices) {
   const std::string tail = " rw,nosuid - ";
-  EXPECT_EQ(cgroupMounts("24 1 0:22 / /proc" + tail +
-                         "proc proc rw\n"
-                         "30 24 0:26 / /sys/fs/cgroup shared:4" +
-                         tail +
-                         "cgroup2 cgroup2 rw,nsdelegate\n"
-                         "31 24 0:27 / /sys/fs/cgroup/cpu" +
-                         tail +
-                         "cgroup cgroup rw,cpu,cpuacct\n"
-                         "32 24 0:28 / /sys/fs/cgroup/devices" +
-                         tail +
-                         "cgroup cgroup rw,devices\n"
-                         "33 24 0:29 / /a\\040b/c" +
-                         tail +
-                         "cgroup2 none rw\n"
-                         "34 24 0:30 / /half\n"),
-            (Folders{"/sys/fs/cgroup", "/sys/fs/cgroup/devices", "/a b/c"}));
+  const std::string mounts = "24 1 0:22 / /proc" + tail +
+                             "proc proc rw\n"
+                             "30 24 0:26 / /sys/fs/cgroup shared:4" +
+                             tail +
+                             "cgroup2 cgroup2 rw,nsdelegate\n"
+                             "31 24 0:27 / /sys/fs/cgroup/cpu" +
+                             tail +
+                             "cgroup cgroup rw,cpu,cpuacct\n"
+                             "32 24 0:28 / /sys/fs/cgroup/devices" +
+                             tail +
+                             "cgroup cgroup rw,devices\n"
+                             "33 24 0:29 / /a\\040b/c" +
+                             tail +
+                             "cgroup2 none rw\n"
+                             "34 24 0:30 / /half\n";
+  EXPECT_EQ(cgroupMounts(mounts), (Folders{"/sys/fs/cgroup", "/sys/fs/cgroup/devices", "/a b/c"}));
+  EXPECT_EQ(unifiedMounts(mounts), (Folders{"/sys/fs/cgroup", "/a b/c"}));
 }
 
 }  // namespace
