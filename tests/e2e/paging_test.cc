@@ -131,11 +131,6 @@ class PagingOffChannels : public ::testing::Test {
     all["QGPU_STAND_IN_CARDS"] = card.path() + "/cards";
     return all;
   }
-  static bool anyIsOff() {
-    return std::ranges::any_of(rm_stand_in::driver().objects, [](const auto& object) {
-      return object.pid != 0 && object.stopped.load() != 0;
-    });
-  }
   std::int64_t of(const std::string& task, const char* what) {
     const Json all = manager.task(task);
     return all.is_object() && all.contains(what) ? all[what].get<std::int64_t>() : -1;
@@ -161,7 +156,7 @@ TEST_F(PagingOffChannels, M6_WorkThatWasStoppedMidwayEndsBesideOnlineAndItsMemor
   train.tell("sleep a 300000");
   ASSERT_TRUE(train.answers("0")) << train.output();
   serve.tell("sleep b 3000000");
-  ASSERT_TRUE(eventually([&] { return anyIsOff(); })) << manager.log();
+  ASSERT_TRUE(eventually([&] { return rm_stand_in::channelsOff() > 0; })) << manager.log();
   serve.tell("alloc plain 1 524288000");
   ASSERT_TRUE(serve.answers("0")) << serve.output() << manager.log();
   EXPECT_TRUE(eventually([&] { return of("train", "pageable_out_bytes") > 0; })) << manager.log();

@@ -19,18 +19,10 @@
 namespace qgpu::e2e::suspend_hold_test {
 namespace {
 
+using rm_stand_in::channelsOff;
 using rm_stand_in::Commit;
 using rm_stand_in::driver;
 using rm_stand_in::drivers;
-
-// Channels that are off the card now, of whatever process.
-int off() {
-  int count = 0;
-  for (const auto& object : driver().objects) {
-    count += object.pid != 0 && object.stopped.load() != 0 ? 1 : 0;
-  }
-  return count;
-}
 
 class SuspendHold : public ::testing::Test {
  protected:
@@ -44,7 +36,7 @@ class SuspendHold : public ::testing::Test {
     batch_.reset();
     online_.reset();
     if (manager_->alive()) manager_->stop();
-    EXPECT_EQ(off(), 0) << "something was left off the card";
+    EXPECT_EQ(channelsOff(), 0) << "something was left off the card";
   }
 
   // A program whose kernels take a quarter of a second each, or so long, until end().
@@ -86,7 +78,8 @@ class SuspendHold : public ::testing::Test {
   bool held(std::uint64_t since = 0) {
     return eventually([&] {
       const std::string now = state("batch");
-      return (now == "suspended" || now == "ready") && off() > 0 && driver().disables > since;
+      return (now == "suspended" || now == "ready") && channelsOff() > 0 &&
+             driver().disables > since;
     });
   }
   bool goesOn() {
@@ -128,7 +121,7 @@ TEST_F(SuspendHold, OnlineTakesTheCardInTheMiddleOfAKernelAndTheKernelGoesOnAfte
   EXPECT_LE(made(), then + 1) << "one may have ended before the hold and be told late";
   rest();
   EXPECT_TRUE(goesOn());
-  EXPECT_EQ(off(), 0);
+  EXPECT_EQ(channelsOff(), 0);
   finish();
 }
 
@@ -156,7 +149,7 @@ TEST_F(SuspendHold, C9_AManagerThatIsKilledAndComesBackRulesAgain) {
   manager_->kill();
   const std::uint64_t before = driver().disables;
   manager_->start();
-  EXPECT_TRUE(held(before)) << manager_->tasks() << off();
+  EXPECT_TRUE(held(before)) << manager_->tasks() << channelsOff();
   EXPECT_EQ(manager_->cards()[0]["suspend"], "rm");
   rest();
   EXPECT_TRUE(goesOn());
@@ -169,10 +162,10 @@ TEST_F(SuspendHold, C9_AManagerThatDoesNotComeBackLeavesNobodyOffTheCard) {
   ASSERT_TRUE(held());
   manager_->kill();
   EXPECT_TRUE(goesOn());
-  EXPECT_EQ(off(), 0);
+  EXPECT_EQ(channelsOff(), 0);
   const std::uint64_t before = driver().disables;
   manager_->start();
-  EXPECT_TRUE(held(before)) << "the next one holds it again" << manager_->tasks() << off();
+  EXPECT_TRUE(held(before)) << "the next one holds it again" << manager_->tasks() << channelsOff();
   finish();
 }
 
@@ -181,7 +174,7 @@ TEST_F(SuspendHold, AManagerThatEndsPutsBackWhatItTookOff) {
   startOnline();
   ASSERT_TRUE(held());
   EXPECT_EQ(manager_->stop(), 0);
-  EXPECT_EQ(off(), 0);
+  EXPECT_EQ(channelsOff(), 0);
   manager_->start();
   finish();
 }
@@ -234,7 +227,7 @@ TEST_F(SuspendHold, ATaskThatTheDriverDoesNotTakeOffIsHeldByItsGateAndPeopleHear
   EXPECT_TRUE(eventually(told)) << manager_->ask("events");
   // Its kernel runs to its end, and then it waits like everybody at a gate.
   EXPECT_TRUE(eventually([&] { return state("batch") == "ready"; })) << manager_->tasks();
-  EXPECT_EQ(off(), 0);
+  EXPECT_EQ(channelsOff(), 0);
   EXPECT_EQ(manager_->cards()[0]["suspend"], "rm") << "one task is not the card";
   // So it is in each later hold.
   rest();

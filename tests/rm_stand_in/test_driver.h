@@ -23,6 +23,15 @@ inline State& driver() {
   return *only;
 }
 
+// Channels that are off the card now, of whatever process.
+inline int channelsOff() {
+  int count = 0;
+  for (const Object& object : driver().objects) {
+    count += object.pid != 0 && object.stopped.load() != 0 ? 1 : 0;
+  }
+  return count;
+}
+
 // What a program needs to meet it.
 inline testing::Environment drivers() {
   driver();
