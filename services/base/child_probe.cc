@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include <utility>
 
 namespace qgpu {
 namespace {
@@ -67,6 +68,41 @@ void becomeProbe() {
   ::unsetenv("QGPU_TOKEN");
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   if (null >= 0) ::dup2(null, STDOUT_FILENO);
+}
+
+Result<SideProcess> SideProcess::start(const int (&ends)[2],
+                                       const std::function<void(int end)>& run) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(ends[0]);
+    becomeProbe();
+    run(ends[1]);
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  if (child < 0) {
+    ::close(ends[0]);
+    return fail(ErrorCode::Unavailable, std::string("fork: ") + std::strerror(errno));
+  }
+  return SideProcess(ends[0], child);
+}
+
+SideProcess::SideProcess(SideProcess&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), child_(std::exchange(other.child_, -1)) {}
+
+SideProcess& SideProcess::operator=(SideProcess&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(child_, other.child_);
+  return *this;
+}
+
+SideProcess::~SideProcess() {
+  if (child_ > 0) {
+    ::kill(child_, SIGKILL);
+    while (::waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  if (fd_ >= 0) ::close(fd_);
 }
 
 void cleanField(char* text) {

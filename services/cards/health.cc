@@ -4,11 +4,8 @@
 #include <cstring>
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
-
-#include "services/base/child_probe.h"
 
 namespace qgpu {
 namespace {
@@ -29,38 +26,12 @@ Result<HealthWatch> HealthWatch::start(const std::function<void(int out)>& run) 
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     return fail(ErrorCode::Unavailable, std::string("pipe: ") + std::strerror(errno));
   }
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::close(ends[0]);
-    becomeProbe();
+  Result<SideProcess> child = SideProcess::start(ends, [&](int out) {
     ::signal(SIGPIPE, SIG_IGN);
-    run(ends[1]);
-    ::_exit(0);
-  }
-  ::close(ends[1]);
-  if (child < 0) {
-    ::close(ends[0]);
-    return fail(ErrorCode::Unavailable, std::string("fork: ") + std::strerror(errno));
-  }
-  return HealthWatch(ends[0], child);
-}
-
-HealthWatch::HealthWatch(HealthWatch&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), child_(std::exchange(other.child_, -1)) {}
-
-HealthWatch& HealthWatch::operator=(HealthWatch&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(child_, other.child_);
-  return *this;
-}
-
-HealthWatch::~HealthWatch() {
-  if (child_ > 0) {
-    ::kill(child_, SIGKILL);
-    while (::waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
-    }
-  }
-  if (fd_ >= 0) ::close(fd_);
+    run(out);
+  });
+  if (!child) return child.error();
+  return HealthWatch(std::move(*child));
 }
 
 std::string healthLine(const HealthChange& change) {

@@ -5,10 +5,11 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <sys/types.h>
+#include <utility>
 
 #include "runtime/result.h"
 #include "runtime/units.h"
+#include "services/base/child_probe.h"
 
 namespace qgpu {
 
@@ -39,16 +40,11 @@ class HealthWatch {
   // on `out` until nobody reads any more. Unavailable: no pipe, no process.
   static Result<HealthWatch> start(const std::function<void(int out)>& run);
 
-  HealthWatch(HealthWatch&& other) noexcept;
-  HealthWatch& operator=(HealthWatch&& other) noexcept;
-  ~HealthWatch();  // ends the child
-
-  int fd() const { return fd_; }  // to be read; ours
+  int fd() const { return child_.fd(); }  // to be read; ours
 
  private:
-  HealthWatch(int fd, pid_t child) : fd_(fd), child_(child) {}
-  int fd_ = -1;
-  pid_t child_ = -1;
+  explicit HealthWatch(SideProcess child) : child_(std::move(child)) {}
+  SideProcess child_;
 };
 
 // "<uuid>\t<ill, answers, program, note, blind or sees>\t<why>"; and what such a line says, without

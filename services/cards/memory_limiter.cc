@@ -2,14 +2,10 @@
 
 #include <cerrno>
 #include <cstring>
-#include <signal.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
-#include "services/base/child_probe.h"
 #include "services/base/text.h"
 
 namespace qgpu {
@@ -81,43 +77,16 @@ Result<MemoryLimiter> MemoryLimiter::start(const CarryOut& carryOut) {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
     return fail(ErrorCode::Unavailable, std::string("socketpair: ") + std::strerror(errno));
   }
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::close(ends[0]);
-    becomeProbe();
-    takeOrders(ends[1], carryOut);
-    ::_exit(0);
-  }
-  ::close(ends[1]);
-  if (child < 0) {
-    ::close(ends[0]);
-    return fail(ErrorCode::Unavailable, std::string("fork: ") + std::strerror(errno));
-  }
-  return MemoryLimiter(ends[0], child);
-}
-
-MemoryLimiter::MemoryLimiter(MemoryLimiter&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), child_(std::exchange(other.child_, -1)) {}
-
-MemoryLimiter& MemoryLimiter::operator=(MemoryLimiter&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(child_, other.child_);
-  return *this;
-}
-
-MemoryLimiter::~MemoryLimiter() {
-  if (child_ > 0) {
-    ::kill(child_, SIGKILL);
-    while (::waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
-    }
-  }
-  if (fd_ >= 0) ::close(fd_);
+  Result<SideProcess> child =
+      SideProcess::start(ends, [&](int orders) { takeOrders(orders, carryOut); });
+  if (!child) return child.error();
+  return MemoryLimiter(std::move(*child));
 }
 
 bool MemoryLimiter::order(const LimitOrder& order) const {
   const std::string packet = limitPacket(order);
   if (packet.size() > kPacketMax) return false;
-  return ::send(fd_, packet.data(), packet.size(), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+  return ::send(fd(), packet.data(), packet.size(), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
 }  // namespace qgpu

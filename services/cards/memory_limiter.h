@@ -11,10 +11,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <sys/types.h>
+#include <utility>
 
 #include "runtime/result.h"
 #include "runtime/units.h"
+#include "services/base/child_probe.h"
 
 namespace qgpu {
 
@@ -41,18 +42,13 @@ class MemoryLimiter {
   // after the other. Unavailable: no sockets, no process.
   static Result<MemoryLimiter> start(const CarryOut& carryOut);
 
-  MemoryLimiter(MemoryLimiter&& other) noexcept;
-  MemoryLimiter& operator=(MemoryLimiter&& other) noexcept;
-  ~MemoryLimiter();  // ends the process
-
   // False: it has too many of them before it, or is gone.
   bool order(const LimitOrder& order) const;
-  int fd() const { return fd_; }  // each read gives one answer; ours
+  int fd() const { return child_.fd(); }  // each read gives one answer; ours
 
  private:
-  MemoryLimiter(int fd, pid_t child) : fd_(fd), child_(child) {}
-  int fd_ = -1;
-  pid_t child_ = -1;
+  explicit MemoryLimiter(SideProcess child) : child_(std::move(child)) {}
+  SideProcess child_;
 };
 
 // Orders and answers as they travel, a packet each. Nothing: it is none of ours.

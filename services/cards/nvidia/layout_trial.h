@@ -18,8 +18,8 @@ namespace qgpu {
 
 inline constexpr const char* kLayoutsFile = "layouts";  // in the run dir
 
-// Sets layoutSeen and memoryCounted of NVIDIA's cards whose driver is newer; others stay as they
-// are.
+// Sets layoutSeen, memoryCounted and counting of NVIDIA's cards whose driver is newer; others stay
+// as they are.
 void tryNvidiaLayouts(std::vector<Card>& cards, const SuspendTrial& trial, Log& log);
 
 }  // namespace qgpu

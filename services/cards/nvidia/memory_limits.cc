@@ -5,9 +5,9 @@
 #include <fstream>
 #include <optional>
 #include <string_view>
-#include <time.h>
 #include <vector>
 
+#include "runtime/loop.h"
 #include "services/base/child_probe.h"
 #include "services/cards/nvidia/nvml.h"
 
@@ -15,12 +15,6 @@ namespace qgpu {
 namespace {
 
 namespace fs = std::filesystem;
-
-Nanos now() {
-  timespec t{};
-  ::clock_gettime(CLOCK_MONOTONIC, &t);
-  return Nanos(t.tv_sec * 1'000'000'000LL + t.tv_nsec);
-}
 
 bool hasWord(const fs::path& file, std::string_view wanted) {
   std::ifstream in(file);
@@ -62,7 +56,7 @@ class OrderTaker {
   explicit OrderTaker(const LimiterTimes& times) : times_(times) {}
 
   std::string carryOut(const LimitOrder& order) {
-    if (now() < quietUntil_) return trouble_;
+    if (monotonicNow() < quietUntil_) return trouble_;
     const auto ask = [&](int out) {
       std::string why = setLimits(order);
       cleanField(why.data());
@@ -71,7 +65,7 @@ class OrderTaker {
     const auto answer = askInChild("NVIDIA's driver", "nvidia-smi", times_.patience, ask);
     if (answer) return *answer;
     trouble_ = answer.error().message;
-    quietUntil_ = now() + times_.quiet;
+    quietUntil_ = monotonicNow() + times_.quiet;
     return trouble_;
   }
 
