@@ -57,6 +57,7 @@ void checkSuspends(CheckContext& context);  // results after many holds
 void checkKills(CheckContext& context);     // tenant and manager killed while a task is held
 void checkLate(CheckContext& context);      // channels that come while their task is held
 void checkWait(CheckContext& context);      // a long hold, and one by a manager that does not run
+void checkPaging(CheckContext& context);  // memory that leaves the card for online, and comes back
 void checkInterference(CheckContext& context);  // holds while others keep the driver busy
 
 }  // namespace qgpu::gpu

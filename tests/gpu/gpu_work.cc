@@ -15,10 +15,10 @@ int main(int argc, char** argv) {
     const char* name;
     int (*run)(const Options&);
   };
-  constexpr Mode kModes[] = {{"memory", memoryWork}, {"shared", sharedWork},
-                             {"burn", burnWork},     {"probe", probeWork},
-                             {"verify", verifyWork}, {"disturb", disturbWork},
-                             {"launch", launchWork}, {"calibrate", calibrateWork}};
+  constexpr Mode kModes[] = {
+      {"memory", memoryWork}, {"shared", sharedWork},       {"burn", burnWork},
+      {"probe", probeWork},   {"verify", verifyWork},       {"disturb", disturbWork},
+      {"launch", launchWork}, {"calibrate", calibrateWork}, {"lend", lendWork}};
   for (const Mode& mode : kModes) {
     if (argc > 1 && std::strcmp(argv[1], mode.name) == 0) {
       return mode.run(Options(argc - 2, argv + 2));
@@ -26,6 +26,6 @@ int main(int argc, char** argv) {
   }
   std::fprintf(
       stderr,
-      "usage: qgpu-gpu-work memory|shared|burn|probe|verify|disturb|launch|calibrate ...\n");
+      "usage: qgpu-gpu-work memory|shared|burn|probe|verify|disturb|launch|calibrate|lend ...\n");
   return 2;
 }

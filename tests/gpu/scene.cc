@@ -79,6 +79,9 @@ std::unique_ptr<Child> Scene::run(const Tenant& tenant, Arguments program) {
   if (tenant.taskClass != "online") {
     words.insert(words.end(), {"--core", std::to_string(tenant.core)});
   }
+  if (tenant.pageable > 0) {
+    words.insert(words.end(), {"--pageable", std::to_string(tenant.pageable)});
+  }
   words.emplace_back("--");
   words.insert(words.end(), program.begin(), program.end());
   return std::make_unique<Child>(std::move(words));

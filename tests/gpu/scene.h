@@ -43,8 +43,9 @@ struct Tenant {
   static constexpr int kSeveral = 8;
   std::string name;
   std::string taskClass = "ordinary";
-  int core = 10;   // percent; of an online task none
-  int memory = 2;  // GiB
+  int core = 10;     // percent; of an online task none
+  int memory = 2;    // GiB
+  int pageable = 0;  // GiB of it
 };
 
 // A program's last line that is a JSON object. Throws a Violation where it failed or printed none.

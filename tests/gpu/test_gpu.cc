@@ -54,7 +54,8 @@ constexpr Check kChecks[] = {{"rungs", 30, checkSuspendMethods},
                              {"late", 20, checkLate},
                              {"kills", 25, checkKills},
                              {"wait", 85, checkWait},
-                             {"interference", 50, checkInterference}};
+                             {"interference", 50, checkInterference},
+                             {"paging", 60, checkPaging}};
 
 struct Asked {
   std::string results;

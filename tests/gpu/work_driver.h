@@ -14,7 +14,8 @@ using Driver = stand_in::Table;
 using stand_in::IpcMemory;
 
 constexpr Size kMiB = 1 << 20;
-constexpr U kNonBlocking = 1;  // stream
+constexpr U kNonBlocking = 1;    // stream
+constexpr U kWithoutTiming = 2;  // event
 
 // Ends the program where `result` is no success.
 void must(Result result, const char* call);
@@ -74,5 +75,6 @@ int verifyWork(const Options& options);
 int disturbWork(const Options& options);
 int launchWork(const Options& options);
 int calibrateWork(const Options& options);
+int lendWork(const Options& options);
 
 }  // namespace qgpu::gpu

@@ -1,5 +1,6 @@
 // Takes memory in one of the ways that CUDA has, until the driver refuses, then says what it got.
 
+#include <algorithm>
 #include <cstdio>
 #include <poll.h>
 #include <vector>
@@ -157,7 +158,15 @@ int memoryWork(const Options& options) {
   QGPU_MUST(work.driver.cuMemGetInfo_v2(&free, &total));
   Taker taker(work, kind);
   Result refusal = kSuccess;
-  while (refusal == kSuccess && taker.pieces() * piece < most) refusal = taker.take(piece);
+  const std::uint64_t from = nowNs();
+  std::uint64_t longest = 0;
+  for (std::uint64_t last = from; refusal == kSuccess && taker.pieces() * piece < most;) {
+    refusal = taker.take(piece);
+    const std::uint64_t now = nowNs();
+    longest = std::max(longest, now - last);
+    last = now;
+  }
+  const double tookMs = static_cast<double>(nowNs() - from) / 1e6;
   const Size got = taker.pieces() * piece;
   QGPU_MUST(work.driver.cuMemGetInfo_v2(&freeAtEnd, &total));
   if (!options.text("until", "").empty()) {
@@ -169,8 +178,10 @@ int memoryWork(const Options& options) {
   const Result again = kind == "graph" ? kSuccess : taker.take(piece);
   std::printf(
       "{\"kind\":\"%s\",\"got_bytes\":%zu,\"error\":%d,\"free_bytes\":%zu,"
-      "\"free_at_end_bytes\":%zu,\"total_bytes\":%zu,\"again_error\":%d}\n",
-      kind.c_str(), got, refusal, free, freeAtEnd, total, again);
+      "\"free_at_end_bytes\":%zu,\"total_bytes\":%zu,\"took_ms\":%.1f,\"longest_ms\":%.1f,"
+      "\"again_error\":%d}\n",
+      kind.c_str(), got, refusal, free, freeAtEnd, total, tookMs,
+      static_cast<double>(longest) / 1e6, again);
   return 0;
 }
 

@@ -13,7 +13,6 @@ namespace qgpu::gpu {
 namespace {
 
 constexpr std::uint64_t kMatrix = 512;  // rows
-constexpr U kWithoutTiming = 2;         // event
 constexpr std::uint64_t kTellNs = 50'000'000;
 constexpr std::uint64_t kNeverNs =
     60'000'000'000;  // a kernel that has not begun by then never will
