@@ -82,8 +82,8 @@ typedef struct qgpu_gate_page {
   uint64_t quota_bytes;     /* over all processes of the task */
   uint64_t window_ns;       /* estimated time of launches in flight while CONTENDED; 0: no limit */
   uint64_t orphan_grace_ns; /* heartbeat older than this: the manager is lost (HAZARDS 20) */
-  uint64_t timeslice_us;    /* of each group of channels that a process makes on an NVIDIA card; 0:
-                             * what the driver gives */
+  uint64_t timeslice_us;    /* of each group of channels of a process on an NVIDIA card; it may
+                             * change at any time. 0: what the driver gives */
   uint64_t loans_kept;      /* places of the report page's loan[] that this manager looks after when
                              * a process dies; 0: it does not know them, and who holds memory of
                              * others pays. Here and not in the report page, which outlives it. */

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "services/attach/pages/timeslices.h"
-
 namespace qgpu {
 namespace {
 
@@ -67,8 +65,7 @@ Result<std::unique_ptr<GuestTask>> makeGuestTask(
   spec.orphanGrace = options.orphanGrace;
   spec.pageable = std::min(Bytes(static_cast<std::int64_t>(known.getPageableBytes())), spec.quota);
   if (known.getOvercommitted()) spec.needWait = options.needWait;
-  const bool slices = options.timeslices && first.backend == "nvidia" && single;
-  if (slices) spec.timesliceUs = timesliceUsOf(spec.taskClass);
+  spec.timeslices = options.timeslices && first.backend == "nvidia" && single;
   spec.layoutSeen = layoutSeen(cards, its);
   Result<TaskPages> pages = TaskPages::create(spec, around);
   if (!pages) return pages.error();

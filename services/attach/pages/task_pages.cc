@@ -15,6 +15,7 @@
 #include <sys/vfs.h>
 
 #include "runtime/planted.h"
+#include "services/attach/pages/timeslices.h"
 #include "services/wire/loans.h"
 #include "services/wire/paging.h"
 
@@ -114,7 +115,8 @@ Result<TaskPages> TaskPages::create(const TaskPagesSpec& spec, PagePlatform& aro
   page->quota_bytes = static_cast<std::uint64_t>(spec.quota.value);
   page->window_ns = static_cast<std::uint64_t>(spec.window.value);
   page->orphan_grace_ns = static_cast<std::uint64_t>(spec.orphanGrace.value);
-  page->timeslice_us = spec.timesliceUs;
+  pages.timeslices_ = spec.timeslices;
+  pages.setUsed(0);
   page->loans_kept = QGPU_LOANS;
   page->pageable_bytes = static_cast<std::uint64_t>(spec.pageable.value);
   page->need_wait_ns = static_cast<std::uint64_t>(spec.needWait.value);
@@ -196,6 +198,14 @@ void TaskPages::clearSlot(std::uint32_t i) {
   seen_[i] = Seen{};
 }
 
+void TaskPages::setUsed(std::uint64_t slots) {
+  used_ = slots;
+  if (!timeslices_) return;
+  auto* page = gateMap_.as<qgpu_gate_page>();
+  const auto taskClass = static_cast<qgpu_class>(page->task_class);
+  store(page->timeslice_us, timesliceUsOf(taskClass, std::popcount(used_)));
+}
+
 Result<std::uint32_t> TaskPages::takeSlot(std::uint32_t pid, std::uint64_t startTime) {
   if (used_ == ~std::uint64_t{0}) {
     return fail(ErrorCode::NoRoom, "64 processes of this task are attached already; end one");
@@ -204,7 +214,7 @@ Result<std::uint32_t> TaskPages::takeSlot(std::uint32_t pid, std::uint64_t start
   clearSlot(i);
   store(slot(i).pid, pid);
   store(slot(i).start_time, startTime);
-  used_ |= bit(i);
+  setUsed(used_ | bit(i));
   ignored_ &= ~bit(i);
   return i;
 }
@@ -219,7 +229,7 @@ Status TaskPages::claimSlot(std::uint32_t i, std::uint32_t pid, std::uint64_t st
   if (load(slot(i).pid) != pid || load(slot(i).start_time) != startTime) {
     return fail(ErrorCode::Denied, "slot " + std::to_string(i) + " is not of this process");
   }
-  used_ |= bit(i);
+  setUsed(used_ | bit(i));
   ignored_ &= ~bit(i);
   // What it did for an earlier manager stays part of what is reported.
   seen_[i] = Seen{};
@@ -239,7 +249,7 @@ void TaskPages::freeSlot(std::uint32_t i) {
   if (slotUsed(i)) (void)use();  // its last counters, before they are gone
   if (QGPU_PLANTED(DeadBytesKept)) return;
   clearSlot(i);
-  used_ &= ~bit(i);
+  setUsed(used_ & ~bit(i));
   ignored_ &= ~bit(i);
 }
 

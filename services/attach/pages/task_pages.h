@@ -53,10 +53,10 @@ struct TaskPagesSpec {
   Bytes quota{0};
   Nanos window{0};  // 0: no limit of work in flight
   Nanos orphanGrace{0};
-  std::uint64_t timesliceUs = 0;  // 0: what the driver gives
-  Bytes pageable{0};              // of the quota, what may leave the card
-  Nanos needWait{0};              // an allocation that the card refused is tried again for so long
-  std::uint32_t layoutSeen = 0;   // Card::layoutSeen
+  bool timeslices = false;       // as timeslices.h says; else what the driver gives
+  Bytes pageable{0};             // of the quota, what may leave the card
+  Nanos needWait{0};             // an allocation that the card refused is tried again for so long
+  std::uint32_t layoutSeen = 0;  // Card::layoutSeen
 };
 
 // The state of all live processes of a task, read once and bounded.
@@ -144,7 +144,7 @@ class TaskPages final : public RosterPages {
   Status claimSlot(std::uint32_t slot, std::uint32_t pid, std::uint64_t startTime) override;
   void freeSlot(std::uint32_t slot) override;
   void reserveSlot(std::uint32_t slot) override {
-    used_ |= bit(slot);
+    setUsed(used_ | bit(slot));
     ignored_ |= bit(slot);
   }
   std::uint64_t markedSlots() const override;
@@ -224,6 +224,7 @@ class TaskPages final : public RosterPages {
   qgpu_slot& slot(std::uint32_t i) const { return reportMap_.as<qgpu_report_page>()->slot[i]; }
   std::uint64_t bytes() const;
   void clearSlot(std::uint32_t i);
+  void setUsed(std::uint64_t slots);  // and the timeslice for so many processes
   void lowerPageable();
   void sampleSlot(std::uint32_t i, Nanos now, GateSample& out);
   std::uint32_t readInFlight(std::uint32_t i);
@@ -239,6 +240,7 @@ class TaskPages final : public RosterPages {
   Fd doorbell_;
   Mapping gateMap_;
   Mapping reportMap_;
+  bool timeslices_ = false;
   bool adopted_ = false;
   bool closed_ = false;
   bool overQuota_ = false;

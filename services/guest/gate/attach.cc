@@ -333,7 +333,7 @@ void* linkThread(void*) {
       sleepNs(left < tick ? left : tick);
     }
     watchHeartbeat();
-    keepChannelsOn(session.orphan.load() != 0);
+    keepChannels(session.orphan.load() != 0);
     withdrawIfSignalWasTaken();
   }
 }

@@ -25,19 +25,25 @@ bool takesChannelsOff() {
 std::atomic<bool> refusalSaid{false};
 constinit thread_local bool givesTimeslice = false;  // the driver's call comes back here
 
+std::uint32_t setTimeslice(int fd, rm::Named group, std::uint64_t us) {
+  givesTimeslice = true;
+  const std::uint32_t status = rm::setTimeslice(fd, group, us);
+  givesTimeslice = false;
+  return status;
+}
+
 // Where the manager wants one (services/attach/pages/timeslices.h says which and why), each group
 // of channels gets it through the process's own file of the driver: as it is made, and again once
-// it was scheduled or the program set another, since a real driver forgets what was set before. A
-// driver that refuses costs the program nothing: it runs on with what the driver gives, and says so
-// once. By the thread that called the driver, before the program has its answer.
+// it was scheduled or the program set another, since a real driver forgets what was set before, and
+// once the manager wants another. A driver that refuses costs the program nothing: it runs on with
+// what the driver gives, and says so once. By the thread that called the driver, before the program
+// has its answer.
 void giveTimeslice(const RmChannelEvent& event) {
   const std::uint64_t us = loadRelaxed(session.gate->timeslice_us);
   const rm::Handle group = event.objectClass == rm::kChannelGroup ? event.object : event.group;
   if (us == 0 || group == 0 || givesTimeslice) return;
   const int saved = errno;
-  givesTimeslice = true;
-  const std::uint32_t status = rm::setTimeslice(event.fd, {event.client, group}, us);
-  givesTimeslice = false;
+  const std::uint32_t status = setTimeslice(event.fd, {event.client, group}, us);
   if (status != rm::kOk && !refusalSaid.exchange(true)) {
     say("the driver gives no timeslices of %llu us (status 0x%x); this program runs with its own",
         static_cast<unsigned long long>(us), status);
@@ -81,6 +87,21 @@ class Channels {
   std::size_t count_ = 0, room_ = 0;
   bool whole_ = true;
 };
+
+// What all groups have that are there, but for those that got another since: the link thread's,
+// and before it starts the attaching one's.
+std::uint64_t timesliceOfAll = 0;
+
+// Each of a group's channels names it. One that is freed meanwhile is refused, and no loss.
+void keepTimeslices() {
+  const std::uint64_t us = loadRelaxed(session.gate->timeslice_us);
+  if (us == 0 || us == timesliceOfAll) return;
+  timesliceOfAll = us;
+  const Channels present;
+  for (const RmChannelEvent& each : present) {
+    if (each.group != 0) setTimeslice(each.fd, {each.client, each.group}, us);
+  }
+}
 
 // --- notes ---
 
@@ -328,6 +349,7 @@ void tryToPutBack(std::uint64_t now) {
 
 void forgetInChild() {
   mutex.renewInChild();
+  timesliceOfAll = 0;
   connection = -1;
   gaveUp = attached = false;
   beginAnew(false);
@@ -337,6 +359,7 @@ void forgetInChild() {
 
 void tellChannels(int to, bool again) {
   onForkInChild(forgetInChild);
+  if (timesliceOfAll == 0) timesliceOfAll = loadRelaxed(session.gate->timeslice_us);
   if (!takesChannelsOff()) {
     onRmChannel(onChannel);  // for timeslices: nobody is told
     return;
@@ -360,7 +383,8 @@ bool stopTelling() {
   return !gaveUp;
 }
 
-void keepChannelsOn(bool managerIsLost) {
+void keepChannels(bool managerIsLost) {
+  if (!managerIsLost) keepTimeslices();
   if (!takesChannelsOff() || managerIsLost) {
     const std::uint64_t now = nowNs(), grace = loadRelaxed(session.gate->orphan_grace_ns);
     if (attached && now - off.lastNs > grace) off.mayBeOff = true;  // a thread of it may still live

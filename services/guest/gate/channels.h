@@ -2,9 +2,9 @@
 // What a manager that takes channels off the hardware (suspend `rm`) must know of this process, and
 // what this process does when it is lost. Each channel is told in a note on the attach connection
 // (gate_abi.h) as it is made, asked to run and ended, and after each attach all that are there are.
-// A group of channels gets its timeslice on the way, whoever holds it.
-// A manager that is lost may have left them off: then the process puts its own back on, as holds by
-// the gate end too (HAZARDS 20).
+// A group of channels gets its timeslice on the way, whoever holds it, and another one when the
+// gate page says so. A manager that is lost may have left them off: then the process puts its own
+// back on, as holds by the gate end too (HAZARDS 20).
 //
 // It keeps: a channel that is there is told on each connection at least once, whatever is made or
 // refused to be freed meanwhile; a thread of the program is kept waiting by a manager that does not
@@ -27,6 +27,6 @@ void tellChannels(int connection, bool again);
 bool stopTelling();
 
 // By the link thread, at each of its ticks.
-void keepChannelsOn(bool managerIsLost);
+void keepChannels(bool managerIsLost);
 
 }  // namespace qgpu::guest

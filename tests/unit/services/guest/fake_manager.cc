@@ -76,6 +76,11 @@ FakeManager::~FakeManager() {
   for (int fd : {doorbell_, gateFd_, gateReadFd_, reportFd_}) ::close(fd);
 }
 
+void FakeManager::setTimeslice(std::uint64_t us) {
+  options_.timesliceUs = us;
+  store(gate_->timeslice_us, us);
+}
+
 void FakeManager::makeGatePage(std::uint32_t gate) {
   if (gate_) oldGates_.push_back(gate_);
   if (gateFd_ >= 0) ::close(gateFd_);

@@ -60,7 +60,7 @@ class FakeManager {
   void setQuota(std::uint64_t bytes);
   void setWindow(std::uint64_t ns);
   void setSuspend(std::uint32_t suspend) { options_.suspend = suspend; }  // of the next restart()
-  void setTimeslice(std::uint64_t us) { options_.timesliceUs = us; }      // of the next too
+  void setTimeslice(std::uint64_t us);                                    // of the next too
   // What its memory that may leave is to do; the epoch of the word.
   std::uint32_t setPaging(paging::Phase phase, std::uint32_t permille = 0);
   void setPageableLimit(std::uint64_t bytes);

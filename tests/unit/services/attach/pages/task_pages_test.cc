@@ -74,6 +74,32 @@ std::string selfPath(int fd) {
   return "/proc/self/fd/" + std::to_string(fd);
 }
 
+std::uint64_t timesliceOf(const TaskPages& pages) {
+  void* at = ::mmap(nullptr, kGatePageBytes, PROT_READ, MAP_SHARED, pages.gateFd(), 0);
+  const std::uint64_t us = static_cast<const qgpu_gate_page*>(at)->timeslice_us;
+  ::munmap(at, kGatePageBytes);
+  return us;
+}
+
+TEST(TaskPages, ProcessesOfAnOfflineTaskThatTakeTurnsAmongThemselvesDoItSeldom) {
+  StillPlatform still;
+  TaskPagesSpec spec;
+  spec.task = 7;
+  spec.taskClass = QGPU_OFFLINE;
+  spec.timeslices = true;
+  auto made = TaskPages::create(spec, still);
+  ASSERT_TRUE(made.ok());
+  TaskPages pages = std::move(*made);
+  EXPECT_EQ(timesliceOf(pages), 200u);
+  ASSERT_TRUE(pages.takeSlot(10, 1).ok());
+  EXPECT_EQ(timesliceOf(pages), 200u);
+  const auto second = pages.takeSlot(11, 1);
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(timesliceOf(pages), 2'000u);
+  pages.freeSlot(*second);
+  EXPECT_EQ(timesliceOf(pages), 200u);
+}
+
 TEST(TaskPages, HAZARDS9_AGuestCannotWriteTheGatePageHoweverItOpensIt) {
   const TaskPages pages = makePages();
   const int fd = pages.gateFd();

@@ -494,8 +494,37 @@ TEST(GuestTimeslices, AProgramThatSetsItsOwnHasTheTasksAllTheSame) {
   EXPECT_EQ(s.timeslices(), (std::vector<std::uint64_t>{200, 200}));
 }
 
-// A manager that returns may want others: of what is made from then on.
-TEST(GuestTimeslices, WhatIsMadeLaterGetsWhatTheManagerOfThenWants) {
+using Slices = std::vector<std::uint64_t>;
+
+TEST(GuestTimeslices, WhatIsThereGetsAnotherOnceTheManagerWantsIt) {
+  for (const std::uint32_t suspend : {QGPU_SUSPEND_GATE, QGPU_SUSPEND_RM}) {
+    Scene s(sliced(200, suspend));
+    s.init();
+    s.channels(7, 2);
+    ASSERT_EQ(s.timeslices(), (Slices{200, 200}));
+    s.manager.setTimeslice(2'000);
+    EXPECT_TRUE(eventually([&] { return s.timeslices() == Slices{2'000, 2'000}; }));
+    s.channels(8, 1);
+    EXPECT_EQ(s.timeslices(), (Slices{2'000, 2'000, 2'000}));
+    s.manager.setTimeslice(200);
+    EXPECT_TRUE(eventually([&] { return s.timeslices() == Slices{200, 200, 200}; }));
+    EXPECT_EQ(s.guest.errors(), "");
+  }
+}
+
+TEST(GuestTimeslices, ADriverThatRefusesAnotherCostsTheProgramNothing) {
+  constexpr std::uint32_t kAll = 100;
+  Scene s(sliced(200, QGPU_SUSPEND_GATE));
+  s.init();
+  driver().refuseTimeslice = kAll;
+  s.manager.setTimeslice(2'000);
+  EXPECT_TRUE(eventually([&] { return driver().refuseTimeslice < kAll; }));
+  EXPECT_EQ(s.guest.ask("sum"), "0");
+  EXPECT_EQ(s.timeslices(), Slices{200});
+  EXPECT_EQ(s.guest.errors(), "");
+}
+
+TEST(GuestTimeslices, AManagerThatReturnsMayWantOthers) {
   Scene s(sliced(200, QGPU_SUSPEND_GATE));
   s.init();
   s.manager.die();
@@ -503,7 +532,7 @@ TEST(GuestTimeslices, WhatIsMadeLaterGetsWhatTheManagerOfThenWants) {
   s.manager.restart(QGPU_GATE_OPEN);
   ASSERT_TRUE(eventually([&] { return s.manager.slot(0).obeys == 2; })) << "it has the new page";
   s.channels(7, 1);
-  EXPECT_EQ(s.timeslices(), (std::vector<std::uint64_t>{200, 10'000}));
+  EXPECT_TRUE(eventually([&] { return s.timeslices() == Slices{10'000, 10'000}; }));
 }
 
 }  // namespace
