@@ -322,12 +322,19 @@ constexpr int perThreadSince(int since) {
   X(nvmlDeviceGetMPSComputeRunningProcesses_v2, , 0, kLegacy, (NvmlDevice, U*, void*)) \
   X(nvmlDeviceGetMPSComputeRunningProcesses_v3, , 0, kLegacy, (NvmlDevice, U*, void*))
 
+// What opens the driver's device nodes.
+#define QGPU_NVML_STARTS(X)        \
+  X(nvmlInit, , 0, kLegacy, ())    \
+  X(nvmlInit_v2, , 0, kLegacy, ()) \
+  X(nvmlInitWithFlags, , 0, kLegacy, (U))
+
 #define QGPU_NVML_HOOKED(X)                                                                     \
   X(nvmlDeviceGetMemoryInfo, , 0, kLegacy, (NvmlDevice, NvmlMemory*))                           \
   X(nvmlDeviceGetMemoryInfo_v2, , 0, kLegacy, (NvmlDevice, NvmlMemory2*))                       \
   X(nvmlDeviceGetRunningProcessDetailList, , 0, kLegacy, (NvmlDevice, NvmlProcesses*))          \
   X(nvmlDeviceGetProcessUtilization, , 0, kLegacy, (NvmlDevice, void*, U*, unsigned long long)) \
   X(nvmlDeviceGetProcessesUtilizationInfo, , 0, kLegacy, (NvmlDevice, NvmlUtilization*))        \
+  QGPU_NVML_STARTS(X)                                                                           \
   QGPU_NVML_LISTS(X)
 
 namespace qgpu::cuda {

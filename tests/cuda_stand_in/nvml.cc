@@ -270,6 +270,12 @@ QGPU_NVML nvmlInit_v2() {
   ++initialised;
   return kSuccess;
 }
+QGPU_NVML nvmlInit() {
+  return nvmlInit_v2();
+}
+QGPU_NVML nvmlInitWithFlags(unsigned) {
+  return nvmlInit_v2();
+}
 extern "C" __attribute__((visibility("default"))) const char* nvmlErrorString(int code) {
   switch (code) {
     case kGpuIsLost:

@@ -105,6 +105,7 @@ const Calls& wrapped() {
   Calls& table = wrappers();
   wrapCuda(table);
   wrapNvmlProcesses(table);
+  wrapNvmlStarts(table);
   table.cuInit = init;
   table.cuGetProcAddress = getProcAddress;
   table.cuGetProcAddress_v2 = getProcAddress2;

@@ -30,6 +30,7 @@ void wrapCudaMemory(cuda::Calls& table);
 void wrapCudaSizes(cuda::Calls& table);
 void wrapCudaNaming(cuda::Calls& table);
 void wrapNvmlProcesses(cuda::Calls& table);
+void wrapNvmlStarts(cuda::Calls& table);
 // All but NVML's.
 inline void wrapCuda(cuda::Calls& table) {
   wrapCudaLaunches(table);

@@ -178,6 +178,18 @@ TEST(CudaHooks, WhatADriverGivesWithoutExportingItIsTheDriversOwn) {
   EXPECT_EQ(guest.ask("private cuLaunchKernelEx"), "none");
 }
 
+// It opens the driver's nodes, which a guard in the kernel keeps from who has not attached.
+TEST(CudaHooks, NvmlStartsInAProcessThatHasAttached) {
+  for (const char* name : {"nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags"}) {
+    FakeManager manager(cudaTask());
+    CudaTenant guest(manager);
+    EXPECT_EQ(guest.ask("global malloc"), "found");
+    EXPECT_EQ(manager.attaches(), 0u);
+    EXPECT_EQ(guest.ask(std::string("nvml_start ") + name), "0");
+    EXPECT_EQ(manager.attaches(), 1u) << name;
+  }
+}
+
 // Programs ask the loader, not the pointer, whether a name was found.
 TEST(CudaHooks, ANameThatIsFoundLeavesTheLoaderWithoutAnError) {
   for (const char* name : {"cuLaunchKernel", "nvmlDeviceGetMemoryInfo"}) {
