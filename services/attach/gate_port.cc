@@ -179,7 +179,27 @@ void GatePort::removed(GuestTask& task) {
 
 void GatePort::processAttached(GuestTask& task) {
   task.gate.life = Life::Alive;
+  task.gate.cameBack = true;
   look(task);
+}
+
+// Work that a process brought back from under an earlier manager, after the hold of its task had
+// found nothing to stop. Nobody waits for this hold to settle.
+void GatePort::stopReturned(GuestTask& task) {
+  GateState& gate = task.gate;
+  const bool patient = gate.settling && !gate.frozen;
+  if (!gate.ordered || gate.open || patient || heldByGate(task)) return;
+  const bool wasFrozen = std::exchange(gate.frozen, true);
+  if (wasFrozen && task.heldBy == QGPU_SUSPEND_RM) return;  // what it tells of goes off at once
+  QGPU_MARK(ReturnedAtWork);
+  if (!wasFrozen) {
+    gate.settling = true;
+    gate.settleDelay = options_.settleFirst;
+    gate.offAt = kNever;
+    gate.offInPart = false;
+    store(task);
+  }
+  stopWork(task);
 }
 
 void GatePort::processGone(GuestTask& task) {
@@ -283,6 +303,9 @@ void GatePort::look(GuestTask& task, bool rang) {
   // Work that waits for the host ends nothing by itself.
   const bool over = now >= gate.stopAt || sample.anyParked;
   if (gate.settling && over && sample.inFlight != 0) hasten(task, gate.epoch);
+  // Once more as it obeys, of which it rings: until then it may not have heard.
+  if (gate.cameBack && sample.inFlight != 0) stopReturned(task);
+  if (rang) gate.cameBack = false;
   if (gate.settling) tellSettled(task, sample, now);
   if (gate.offAt != kNever) keepOff(task, sample, now);
   if (gate.frozen && sample.inFlight == 0) thaw(task);

@@ -106,6 +106,7 @@ class GatePort {
   void hasten(GuestTask& task, std::uint32_t epoch);
   void stopWork(GuestTask& task);
   void takeOff(GuestTask& task);
+  void stopReturned(GuestTask& task);
   void tellDone(const GuestTask& task, std::uint64_t causeNs);
   void thaw(GuestTask& task);
   void letRun(GuestTask& task);

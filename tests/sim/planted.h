@@ -114,6 +114,7 @@ namespace qgpu::sim {
   X(ChannelsEnded, Must)       \
   X(DriverBusy, Must)          \
   X(TakenOffAgain, Must)       \
+  X(ReturnedAtWork, Rare)      \
   X(Overrun, Must)             \
   X(QuarantineOver, Must)      \
   X(OnlineHoldsRunning, Must)  \

@@ -81,6 +81,7 @@ struct GateState {
   bool parked = false;       // told settled although work is in flight that can't run
   std::uint32_t stuck = 0;   // turns that it got since nothing retired, in a row
   Nanos settleDelay{0};
+  bool cameBack = false;  // a process attached, and has not rung since then
 
   bool toldBusy = false;       // the last of busy and quiet that the card was told
   Nanos toldStamp{0};          // newest submit or retirement that the card knows of

@@ -210,6 +210,26 @@ TEST_F(GatePortRmTest, WhatAnEarlierManagerTookOffIsPutBackWithoutAHold) {
   ASSERT_TRUE(isOff(0));
 }
 
+// As where the new manager's node starts so slowly that the recovery is over before.
+TEST_F(GatePortRmTest, A3_WhoComesBackAtWorkAfterItsHoldIsTakenOff) {
+  start(schema::Suspend::RM);
+  auto client = working(7, 100);
+  ASSERT_TRUE(client.ok());
+  start(schema::Suspend::RM);
+  card.heard.clear();
+  bind(7, schema::TaskClass::OFFLINE);
+  hold(7);
+  turns(10);
+  EXPECT_EQ(off(), 0u);
+  auto again = returnSelf(7, *client);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_TRUE(say(*again, QGPU_NOTE_THERE, 100));
+  EXPECT_TRUE(isOff(1));
+  EXPECT_TRUE(again->gateWord() & QGPU_GATE_FROZEN);
+  open(7, false, true);
+  EXPECT_TRUE(isOff(0));
+}
+
 TEST_F(GatePortRmTest, OnlineTasksAreNeverTakenOff) {
   start(schema::Suspend::RM);
   auto client = working(7, 100, schema::TaskClass::ONLINE);

@@ -142,6 +142,24 @@ TEST_F(GatePortTest, WhatIsInFlightFromUnderAnEarlierManagerIsWorkForTheNextOne)
   EXPECT_LE(card.last(Which::BUSY, 7)->at, after);
 }
 
+TEST_F(GatePortTest, A3_WhoComesBackAtWorkAfterItsHoldIsFrozen) {
+  start(schema::Suspend::FREEZE);
+  bind(7, schema::TaskClass::OFFLINE);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(inForce(*client, open(7, true)));
+  ASSERT_TRUE(client->admit(0));
+  start(schema::Suspend::FREEZE);
+  bind(7, schema::TaskClass::OFFLINE);
+  hold(7);
+  turns(10);
+  auto again = returnSelf(7, *client);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_TRUE(until([&] { return (again->gateWord() & QGPU_GATE_FROZEN) != 0; }));
+  again->retire();
+  again->ring();
+  EXPECT_TRUE(until([&] { return (again->gateWord() & QGPU_GATE_FROZEN) == 0; }));
+}
+
 TEST_F(GatePortTest, AnIdleGateCostsNoTimer) {
   start();
   bind(7);
