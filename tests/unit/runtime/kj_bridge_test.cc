@@ -235,7 +235,7 @@ TEST(KjBridge, ItsTimerIsFinerThanAMillisecondAndNeverEarly) {
 }
 
 TEST(KjBridge, RunsWorkThatAnotherThreadSendsThroughAnExecutor) {
-#ifdef __SANITIZE_THREAD__
+#ifdef QGPU_SANITIZED_THREADS
   GTEST_SKIP() << "KJ's futex mutex is not instrumented, so TSan sees races in the executor";
 #endif
   Loop loop;
