@@ -515,6 +515,9 @@ static_assert(sizeof(NvmlProcesses) == 24 && sizeof(NvmlUtilization) == 24);
   X(nvmlDeviceGetRunningProcessDetailList, , 0, kLegacy, (NvmlDevice, NvmlProcesses*))          \
   X(nvmlDeviceGetProcessUtilization, , 0, kLegacy, (NvmlDevice, void*, U*, unsigned long long)) \
   X(nvmlDeviceGetProcessesUtilizationInfo, , 0, kLegacy, (NvmlDevice, NvmlUtilization*))        \
+  X(nvmlInit, , 0, kLegacy, ())                                                                 \
+  X(nvmlInit_v2, , 0, kLegacy, ())                                                              \
+  X(nvmlInitWithFlags, , 0, kLegacy, (U))                                                       \
   NVIDIA_NVML_LISTS(X)
 
 namespace qgpu::nvidia::cuda {

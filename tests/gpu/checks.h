@@ -53,6 +53,7 @@ void checkTimeslices(
     CheckContext& context);  // the card's own turns, beneath a gate that holds nobody
 void checkSuspendMethods(
     CheckContext& context);                 // whether channels can be taken off this card, and how
+void checkLayout(CheckContext& context);    // how the driver lays its calls out
 void checkSuspends(CheckContext& context);  // results after many holds
 void checkKills(CheckContext& context);     // tenant and manager killed while a task is held
 void checkLate(CheckContext& context);      // channels that come while their task is held

@@ -2,6 +2,7 @@
 // they take. Only our own probe is ever stopped.
 
 #include <algorithm>
+#include <cstdlib>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <vector>
@@ -9,7 +10,9 @@
 #include "runtime/fd.h"
 #include "services/attach/pages/timeslices.h"
 #include "services/cards/suspend/driver_calls.h"
+#include "services/cards/suspend/layout_program.h"
 #include "services/cards/suspend/probe_process.h"
+#include "services/nvidia_abi/rm_abi.h"
 #include "tests/crash/violation.h"
 #include "tests/gpu/checks.h"
 #include "tests/gpu/ranks.h"
@@ -218,6 +221,27 @@ void checkSuspendMethods(CheckContext& context) {
   checkHolderDies(context, *found.method);
   checkKilledWhileOff(context, *found.method);
   checkFloor(context, *found.method);
+}
+
+// As a manager tries a driver that is newer than all that it knows. The layouts of 525 and 535
+// differ in where the status of an allocation is.
+void checkLayout(CheckContext& context) {
+  const std::string& version = context.card.driver;
+  const auto says = [&](std::uint64_t major) {
+    Child child({testing::binary("qgpu-suspend-probe"), "layout", version, std::to_string(major),
+                 context.card.uuid},
+                {{"CUDA_VISIBLE_DEVICES", context.card.uuid}});
+    child.wait(std::chrono::seconds(30));
+    return child.output().substr(0, child.output().find('\n'));
+  };
+  const std::uint64_t driver = std::strtoul(version.c_str(), nullptr, 10);
+  const std::uint64_t own = std::min<std::uint64_t>(driver, rm::kNewestKnown);
+  Finding finding{"the driver's calls, read in a layout", "agree with its own and with no other"};
+  const std::string right = says(own), wrong = says(own < 535 ? 535 : 525);
+  finding.figures = {{"own", right}, {"other", wrong}};
+  const bool met = right == suspend::kAgrees && wrong != suspend::kAgrees && !wrong.empty();
+  finding.verdict = met ? Verdict::kMet : Verdict::kMissed;
+  context.record.add(std::move(finding));
 }
 
 }  // namespace qgpu::gpu

@@ -40,6 +40,7 @@ struct Check {
   void (*run)(CheckContext&);
 };
 constexpr Check kChecks[] = {{"rungs", 30, checkSuspendMethods},
+                             {"layout", 5, checkLayout},
                              {"quota", 25, checkQuota},
                              {"shared", 10, checkShared},
                              {"torch", 60, checkTorch},

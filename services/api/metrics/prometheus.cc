@@ -199,6 +199,9 @@ void taskFamilies(Page& page, Tasks tasks) {
   page.perTask(
       tasks, "qgpu_task_memory_used_bytes", "gauge", "Memory that it has allocated.",
       [](Task t) { return count(t.getUse().getMemBytes() + t.getUse().getPageableHeld()); });
+  page.perTask(tasks, "qgpu_task_memory_away_bytes", "gauge",
+               "Of that, what was moved off its card to make room (paging).",
+               [](Task t) { return count(t.getUse().getPageableOut()); });
   page.perTask(tasks, "qgpu_task_memory_peak_bytes", "gauge", "The most it had allocated.",
                [](Task t) { return count(t.getUse().getMemPeak()); });
   page.perTask(tasks, "qgpu_task_share_permille", "gauge", "Share of its card.",

@@ -1,4 +1,4 @@
-// Works on all of a large memory, round after round, as training does, and at its end looks at
+// Works on all of a large memory, piece after piece, as training does, and at its end looks at
 // every word: memory that left the card meanwhile is back as it was, or the words tell.
 
 #include <algorithm>
@@ -11,18 +11,17 @@
 namespace qgpu::gpu {
 namespace {
 
-constexpr Size kPiece = Size{1} << 30;
-
 class Blocks {
  public:
-  Blocks(Work& work, Size bytes);
-  void stir();
-  std::uint64_t wrong(std::uint64_t rounds);
+  Blocks(Work& work, Size bytes, Size piece);
+  void stir();            // the next one
+  std::uint64_t wrong();  // words of all
 
  private:
   struct Block {
     Ptr at;
     std::uint64_t words;
+    std::uint64_t stirred = 0;
   };
   template <typename... Arguments>
   void launch(Fn kernel, Arguments... arguments) {
@@ -35,9 +34,10 @@ class Blocks {
   Fn fill_ = nullptr, stir_ = nullptr, check_ = nullptr;
   Ptr wrong_ = 0;
   std::vector<Block> all_;  // the number of each is its seed
+  std::size_t next_ = 0;
 };
 
-Blocks::Blocks(Work& work, Size bytes) : work_(work) {
+Blocks::Blocks(Work& work, Size bytes, Size piece) : work_(work) {
   Mod module = nullptr;
   QGPU_MUST(work.driver.cuModuleLoadData(&module, kBlockPtx));
   QGPU_MUST(work.driver.cuModuleGetFunction(&fill_, module, "fill"));
@@ -45,7 +45,7 @@ Blocks::Blocks(Work& work, Size bytes) : work_(work) {
   QGPU_MUST(work.driver.cuModuleGetFunction(&check_, module, "check"));
   QGPU_MUST(work.driver.cuMemAlloc_v2(&wrong_, sizeof(std::uint64_t)));
   for (Size left = bytes; left > 0;) {
-    const Size part = std::min(left, kPiece);
+    const Size part = std::min(left, piece);
     Block block{0, part / sizeof(std::uint64_t)};
     QGPU_MUST(work.driver.cuMemAlloc_v2(&block.at, part));
     launch(fill_, block.at, block.words, std::uint64_t{all_.size()});
@@ -55,14 +55,16 @@ Blocks::Blocks(Work& work, Size bytes) : work_(work) {
 }
 
 void Blocks::stir() {
-  for (const Block& block : all_) launch(stir_, block.at, block.words);
+  Block& block = all_[next_++ % all_.size()];
+  launch(stir_, block.at, block.words);
+  ++block.stirred;
 }
 
-std::uint64_t Blocks::wrong(std::uint64_t rounds) {
+std::uint64_t Blocks::wrong() {
   std::uint64_t count = 0;
   QGPU_MUST(work_.driver.cuMemsetD8Async(wrong_, 0, sizeof count, work_.stream));
   for (std::uint64_t seed = 0; seed < all_.size(); ++seed) {
-    launch(check_, all_[seed].at, all_[seed].words, seed, rounds, wrong_);
+    launch(check_, all_[seed].at, all_[seed].words, seed, all_[seed].stirred, wrong_);
   }
   QGPU_MUST(work_.driver.cuStreamSynchronize(work_.stream));
   QGPU_MUST(work_.driver.cuMemcpyDtoH_v2(&count, wrong_, sizeof count));
@@ -71,30 +73,31 @@ std::uint64_t Blocks::wrong(std::uint64_t rounds) {
 
 }  // namespace
 
-// --mib N, until --until FILE. Two rounds are in the stream at any time; each is told as it ends.
+// --mib N in blocks of --piece MIB, until --until FILE: one after the other is changed. Two of
+// these kernels are in the stream at any time; each is told as it ends.
 int lendWork(const Options& options) {
   const Size bytes = options.number("mib", 1024) * kMiB;
   Work work;
   const std::uint64_t from = nowNs();
-  Blocks blocks(work, bytes);
+  Blocks blocks(work, bytes, options.number("piece", 1024) * kMiB);
   Evt ends[2] = {};
   for (Evt& end : ends) QGPU_MUST(work.driver.cuEventCreate(&end, kWithoutTiming));
   QGPU_MUST(work.driver.cuStreamSynchronize(work.stream));
   const double tookMs = static_cast<double>(nowNs() - from) / 1e6;
   std::puts("lends");
   std::fflush(stdout);
-  std::uint64_t rounds = 0;
-  for (; !endAsked(options); ++rounds) {
+  std::uint64_t kernels = 0;
+  for (; !endAsked(options); ++kernels) {
     blocks.stir();
-    QGPU_MUST(work.driver.cuEventRecord(ends[rounds % 2], work.stream));
-    if (rounds == 0) continue;
-    QGPU_MUST(work.driver.cuEventSynchronize(ends[(rounds - 1) % 2]));
-    std::printf("made %llu\n", static_cast<unsigned long long>(rounds));
+    QGPU_MUST(work.driver.cuEventRecord(ends[kernels % 2], work.stream));
+    if (kernels == 0) continue;
+    QGPU_MUST(work.driver.cuEventSynchronize(ends[(kernels - 1) % 2]));
+    std::printf("made %llu\n", static_cast<unsigned long long>(kernels));
     std::fflush(stdout);
   }
-  std::printf("{\"bytes\":%zu,\"took_ms\":%.1f,\"rounds\":%llu,\"wrong\":%llu}\n", bytes, tookMs,
-              static_cast<unsigned long long>(rounds),
-              static_cast<unsigned long long>(blocks.wrong(rounds)));
+  std::printf("{\"bytes\":%zu,\"took_ms\":%.1f,\"kernels\":%llu,\"wrong\":%llu}\n", bytes, tookMs,
+              static_cast<unsigned long long>(kernels),
+              static_cast<unsigned long long>(blocks.wrong()));
   return 0;
 }
 
