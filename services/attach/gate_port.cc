@@ -194,6 +194,7 @@ void GatePort::stopReturned(GuestTask& task) {
   QGPU_MARK(ReturnedAtWork);
   if (!wasFrozen) {
     gate.settling = true;
+    gate.stopAt = kNever;  // of a patient hold that settled before
     gate.settleDelay = options_.settleFirst;
     gate.offAt = kNever;
     gate.offInPart = false;

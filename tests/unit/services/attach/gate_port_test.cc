@@ -160,6 +160,29 @@ TEST_F(GatePortTest, A3_WhoComesBackAtWorkAfterItsHoldIsFrozen) {
   EXPECT_TRUE(until([&] { return (again->gateWord() & QGPU_GATE_FROZEN) == 0; }));
 }
 
+// What a patient hold would have waited for is over: as soon as its threads stand still it settles.
+TEST_F(GatePortTest, A3_WhoComesBackAtWorkAfterAPatientHoldSettlesAtOnce) {
+  start(schema::Suspend::FREEZE);
+  bind(7, schema::TaskClass::OFFLINE);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(inForce(*client, open(7, true)));
+  ASSERT_TRUE(client->admit(0));
+  start(schema::Suspend::FREEZE);
+  card.heard.clear();
+  bind(7, schema::TaskClass::OFFLINE);
+  const std::uint32_t epoch = holdPatiently(7, seconds(60));
+  ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
+  auto again = returnSelf(7, *client);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  qgpu_slot& slot = again->slot();
+  std::atomic_ref<std::uint32_t>(slot.driver_threads).store(1);
+  std::atomic_ref<std::uint64_t>(slot.frozen_ns)
+      .store(static_cast<std::uint64_t>(monotonicNow().value));
+  std::atomic_ref<std::uint32_t>(slot.frozen).store(1);
+  again->ring();
+  EXPECT_TRUE(until([&] { return card.count(Which::SETTLED, 7) == 2; }));
+}
+
 TEST_F(GatePortTest, AnIdleGateCostsNoTimer) {
   start();
   bind(7);
