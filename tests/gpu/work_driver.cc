@@ -99,6 +99,19 @@ Result Work::multiply(Ptr a, Ptr b, Ptr c, std::uint64_t n, Str on) {
                                nullptr);
 }
 
+TwoInFlight::TwoInFlight(Work& work) : work_(work) {
+  constexpr U kWithoutTiming = 2;
+  for (Evt& end : ends_) QGPU_MUST(work.driver.cuEventCreate(&end, kWithoutTiming));
+}
+
+bool TwoInFlight::put() {
+  const std::uint64_t piece = pieces_++;
+  QGPU_MUST(work_.driver.cuEventRecord(ends_[piece % 2], work_.stream));
+  if (piece == 0) return false;
+  QGPU_MUST(work_.driver.cuEventSynchronize(ends_[(piece - 1) % 2]));
+  return true;
+}
+
 Options::Options(int count, char** words) : count_(count), words_(words) {}
 
 std::string Options::text(const std::string& name, const std::string& otherwise) const {

@@ -14,8 +14,7 @@ using Driver = stand_in::Table;
 using stand_in::IpcMemory;
 
 constexpr Size kMiB = 1 << 20;
-constexpr U kNonBlocking = 1;    // stream
-constexpr U kWithoutTiming = 2;  // event
+constexpr U kNonBlocking = 1;  // stream
 
 // Ends the program where `result` is no success.
 void must(Result result, const char* call);
@@ -48,6 +47,20 @@ class Work {
   Result mix(std::uint64_t rounds, Ptr sum, Str on);
   Result together(std::uint64_t rounds, std::uint64_t iterations, Ptr meeting, Str on);
   Result multiply(Ptr a, Ptr b, Ptr c, std::uint64_t n, Str on);
+};
+
+// Keeps two pieces of work in a program's stream at any time.
+class TwoInFlight {
+ public:
+  explicit TwoInFlight(Work& work);
+  // After a piece was put into the stream: waits for the end of the one before. False: there is
+  // none.
+  bool put();
+
+ private:
+  Work& work_;
+  Evt ends_[2] = {};
+  std::uint64_t pieces_ = 0;
 };
 
 // Options of the command line: --name value or --name=value.

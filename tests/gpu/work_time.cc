@@ -97,8 +97,7 @@ Result Burner::put() {
 int burnWork(const Options& options) {
   Work work;
   Burner burner(work, options);
-  Evt ends[2] = {};
-  for (Evt& end : ends) QGPU_MUST(work.driver.cuEventCreate(&end, kWithoutTiming));
+  TwoInFlight two(work);
   const std::uint64_t limit = options.number("seconds", 3'600) * 1'000'000'000u;
   QGPU_MUST(burner.put());  // what compiles and warms up is over
   QGPU_MUST(work.driver.cuStreamSynchronize(work.stream));
@@ -108,11 +107,9 @@ int burnWork(const Options& options) {
   const std::uint64_t from = nowNs();
   const bool tells = options.number("tell", 0) != 0;
   std::uint64_t kernels = 0, longest = 0, last = from, told = from;
-  for (std::uint64_t turn = 0;; ++turn) {
+  for (;;) {
     QGPU_MUST(burner.put());
-    QGPU_MUST(work.driver.cuEventRecord(ends[turn % 2], work.stream));
-    if (turn == 0) continue;
-    QGPU_MUST(work.driver.cuEventSynchronize(ends[(turn - 1) % 2]));
+    if (!two.put()) continue;
     const std::uint64_t now = nowNs();
     longest = std::max(longest, now - last);
     last = now;
@@ -176,8 +173,7 @@ int verifyWork(const Options& options) {
   Ptr sum = 0;
   QGPU_MUST(work.driver.cuMemAlloc_v2(&sum, 8));
   QGPU_MUST(work.driver.cuMemsetD8_v2(sum, 0, 8));
-  Evt ends[2] = {};
-  for (Evt& end : ends) QGPU_MUST(work.driver.cuEventCreate(&end, kWithoutTiming));
+  TwoInFlight two(work);
   LateWork late(work.driver, {options.number("late", 0), rounds, options.text("late-from", "/"),
                               options.text("late-heard", "/")});
   std::puts("verifies");
@@ -187,10 +183,7 @@ int verifyWork(const Options& options) {
   for (; launches < most && !endAsked(options); ++launches) {
     // Another number of rounds each time: a launch that ran twice or never shows.
     QGPU_MUST(work.mix(rounds + launches, sum, work.stream));
-    QGPU_MUST(work.driver.cuEventRecord(ends[launches % 2], work.stream));
-    if (launches == 0) continue;
-    QGPU_MUST(work.driver.cuEventSynchronize(ends[(launches - 1) % 2]));
-    if (!tells) continue;
+    if (!two.put() || !tells) continue;
     std::printf("made %llu\n", static_cast<unsigned long long>(launches));
     std::fflush(stdout);
   }

@@ -80,8 +80,7 @@ int lendWork(const Options& options) {
   Work work;
   const std::uint64_t from = nowNs();
   Blocks blocks(work, bytes, options.number("piece", 1024) * kMiB);
-  Evt ends[2] = {};
-  for (Evt& end : ends) QGPU_MUST(work.driver.cuEventCreate(&end, kWithoutTiming));
+  TwoInFlight two(work);
   QGPU_MUST(work.driver.cuStreamSynchronize(work.stream));
   const double tookMs = static_cast<double>(nowNs() - from) / 1e6;
   std::puts("lends");
@@ -89,9 +88,7 @@ int lendWork(const Options& options) {
   std::uint64_t kernels = 0;
   for (; !endAsked(options); ++kernels) {
     blocks.stir();
-    QGPU_MUST(work.driver.cuEventRecord(ends[kernels % 2], work.stream));
-    if (kernels == 0) continue;
-    QGPU_MUST(work.driver.cuEventSynchronize(ends[(kernels - 1) % 2]));
+    if (!two.put()) continue;
     std::printf("made %llu\n", static_cast<unsigned long long>(kernels));
     std::fflush(stdout);
   }
