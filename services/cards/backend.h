@@ -11,6 +11,7 @@
 #include "runtime/log.h"
 #include "runtime/result.h"
 #include "services/cards/cards.h"
+#include "services/cards/device_nodes.h"
 
 namespace qgpu {
 
@@ -21,6 +22,10 @@ struct CardBackend {
   // Sets suspend, method and suspendWhy of its cards where that takes a trial on them, and what
   // else does (layoutSeen, memoryCounted); others stay as they are. Null: what find() said holds.
   void (*trySuspends)(std::vector<Card>& cards, const SuspendTrial& trial, Log& log) = nullptr;
+  // The device nodes of its cards, and those that all of them share (device_nodes.h). Null: none
+  // are known.
+  std::vector<DeviceNode> (*nodes)(const std::vector<Card>& cards,
+                                   const std::string& root) = nullptr;
   bool automatic = false;  // --cards=auto asks for them
 };
 

@@ -1,6 +1,7 @@
 #include "services/cards/cards.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "runtime/check.h"
 #include "services/cards/backend.h"
@@ -58,6 +59,19 @@ Result<CardsFound> findCards(const CardsOptions& options) {
   const CardBackend* backend = backendOf(options.backend);
   QGPU_CHECK(backend != nullptr, "options are checked where they are read");
   return backend->find(options);
+}
+
+std::vector<DeviceNode> deviceNodes(const std::vector<Card>& cards, const std::string& root) {
+  std::vector<DeviceNode> all;
+  for (const CardBackend* backend : kBackends) {
+    if (backend->nodes == nullptr) continue;
+    std::vector<Card> its;
+    std::ranges::copy_if(cards, std::back_inserter(its),
+                         [&](const Card& card) { return card.backend == backend->name; });
+    const std::vector<DeviceNode> nodes = backend->nodes(its, root);
+    all.insert(all.end(), nodes.begin(), nodes.end());
+  }
+  return all;
 }
 
 Status chooseSuspends(std::vector<Card>& cards, const SuspendTrial& trial, Log& log) {

@@ -1,8 +1,7 @@
 #pragma once
 // The device nodes that lead to a card, by their numbers: whoever is kept from these is kept from
-// the card. Of NVIDIA's cards: /dev/nvidiaN, the render and display nodes of the same PCI device,
-// and what all cards share, /dev/nvidiactl, nvidia-modeset and those of unified memory. Other kinds
-// of cards have those that --guard-nodes names.
+// the card. Each kind of cards knows its own (backend.h), beside which there are those that
+// --guard-nodes names.
 
 #include <cstdint>
 #include <optional>
@@ -21,9 +20,16 @@ struct DeviceNode {
   auto operator<=>(const DeviceNode&) const = default;
 };
 
-// As the kernel tells below `root` (empty but in tests) now: the number of unified memory's nodes
-// is known once the driver's second module is loaded.
-std::vector<DeviceNode> nvidiaDeviceNodes(const std::vector<Card>& cards, const std::string& root);
+// Of all these cards, as the kernel tells below `root` (empty but in tests) now. A driver's part
+// that is loaded later may bring more.
+std::vector<DeviceNode> deviceNodes(const std::vector<Card>& cards, const std::string& root);
+
+// For kinds of cards: the display and render nodes of the PCI device called `bus`, as in
+// "0000:83:00.0", for this card.
+void addDisplayNodes(const std::string& root, const std::string& bus, std::uint32_t card,
+                     std::vector<DeviceNode>& to);
+// And the major number that a driver has for its character devices; 0: it is not loaded.
+unsigned characterMajor(const std::string& root, const std::string& driver);
 
 // "CARD:PATH,...", as in "0:/dev/dri/renderD128": a card by its index. InvalidArgument: it is not
 // so written, or a path is no character device.

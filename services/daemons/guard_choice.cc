@@ -12,7 +12,7 @@ constexpr const char* kBpfFolder = "/sys/fs/bpf/qgpu/";
 // NotFound: no card has a node; Unsupported: a card's index is over what the guard can tell apart.
 Result<std::vector<GuardNode>> guardNodes(const ManagerOptions& options,
                                           const std::vector<Card>& cards) {
-  std::vector<DeviceNode> nodes = nvidiaDeviceNodes(cards, "");
+  std::vector<DeviceNode> nodes = deviceNodes(cards, "");
   nodes.insert(nodes.end(), options.guardNodes.begin(), options.guardNodes.end());
   std::vector<GuardNode> told;
   for (const DeviceNode& node : nodes) {

@@ -46,7 +46,7 @@ struct ManagerOptions {
   bool mixed = false;
   bool strict = false;  // services/attach/unheld.h
   GuardChoice guard = GuardChoice::Off;
-  std::vector<DeviceNode> guardNodes;  // beside those that are known of NVIDIA's
+  std::vector<DeviceNode> guardNodes;  // beside those that a kind of cards knows
   std::uint32_t maxTasksPerCard = 0;   // 0: nominal GiB / 4
   Permille overcommit{0};              // of each card's memory, for what may leave it
   Nanos onlineIdle = ArbiterConfig{}.onlineIdle;

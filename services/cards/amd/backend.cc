@@ -3,6 +3,7 @@
 
 #include "services/cards/backend.h"
 
+#include "services/cards/amd/nodes.h"
 #include "services/cards/amd/topology.h"
 #include "services/cards/pci_place.h"
 
@@ -58,6 +59,6 @@ Result<CardsFound> amdCards(const CardsOptions& options) {
 
 }  // namespace
 
-const CardBackend kAmdCards = {.name = "amd", .find = amdCards};
+const CardBackend kAmdCards = {.name = "amd", .find = amdCards, .nodes = amdCardNodes};
 
 }  // namespace qgpu

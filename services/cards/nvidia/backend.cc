@@ -7,6 +7,7 @@
 #include "services/cards/nvidia/health.h"
 #include "services/cards/nvidia/layout_trial.h"
 #include "services/cards/nvidia/memory_limits.h"
+#include "services/cards/nvidia/nodes.h"
 #include "services/cards/nvidia/probe.h"
 #include "services/cards/nvidia/suspend_trial.h"
 #include "services/cards/pci_place.h"
@@ -97,7 +98,10 @@ void tryCards(std::vector<Card>& cards, const SuspendTrial& trial, Log& log) {
 
 }  // namespace
 
-const CardBackend kNvidiaCards = {
-    .name = "nvidia", .find = nvidiaCards, .trySuspends = tryCards, .automatic = true};
+const CardBackend kNvidiaCards = {.name = "nvidia",
+                                  .find = nvidiaCards,
+                                  .trySuspends = tryCards,
+                                  .nodes = nvidiaCardNodes,
+                                  .automatic = true};
 
 }  // namespace qgpu

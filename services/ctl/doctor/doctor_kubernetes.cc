@@ -7,7 +7,7 @@
 #include "services/base/yaml.h"
 #include "services/ctl/doctor/doctor.h"
 #include "services/ctl/doctor/doctor_look.h"
-#include "services/kubernetes/device_plugin/nodes/device_folder.h"
+#include "services/kubernetes/device_plugin/device_folder.h"
 #include "services/kubernetes/pods/kube_names.h"
 #include "services/kubernetes/pods/pod_rules.h"
 

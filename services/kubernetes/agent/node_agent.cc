@@ -12,7 +12,7 @@
 #include "services/base/json.h"
 #include "services/base/kj_time.h"
 #include "services/cards/amd/topology.h"
-#include "services/kubernetes/device_plugin/nodes/nvidia_nodes.h"
+#include "services/cards/paths/nvidia_paths.h"
 #include "services/kubernetes/pods/assigned_annotation.h"
 
 namespace qgpu {

@@ -8,8 +8,8 @@
 
 #include "runtime/whole_file.h"
 #include "services/base/kj_time.h"
+#include "services/kubernetes/device_plugin/device_folder.h"
 #include "services/kubernetes/device_plugin/device_ids.h"
-#include "services/kubernetes/device_plugin/nodes/device_folder.h"
 
 namespace qgpu {
 namespace {

@@ -8,10 +8,10 @@
 #include "runtime/text_hash.h"
 #include "runtime/whole_file.h"
 #include "services/api/commands/tenant_environment.h"
+#include "services/cards/paths/node_paths.h"
+#include "services/cards/paths/nvidia_paths.h"
 #include "services/kubernetes/device_plugin/cdi_spec.h"
-#include "services/kubernetes/device_plugin/nodes/card_nodes.h"
-#include "services/kubernetes/device_plugin/nodes/device_folder.h"
-#include "services/kubernetes/device_plugin/nodes/nvidia_nodes.h"
+#include "services/kubernetes/device_plugin/device_folder.h"
 #include "services/kubernetes/device_plugin/placeholders.h"
 #include "services/wire/places.h"
 

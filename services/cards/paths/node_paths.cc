@@ -1,11 +1,11 @@
-#include "services/kubernetes/device_plugin/nodes/card_nodes.h"
+#include "services/cards/paths/node_paths.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <map>
 
 #include "services/cards/amd/topology.h"
-#include "services/kubernetes/device_plugin/nodes/nvidia_nodes.h"
+#include "services/cards/paths/nvidia_paths.h"
 
 namespace qgpu {
 namespace {
@@ -53,6 +53,17 @@ Result<Nodes> cardNodes(std::string_view backend, const std::string& hostRoot, c
   if (backend == "nvidia") return nvidiaNodes(hostRoot, ids);
   if (backend == "amd") return amdNodes(hostRoot, ids);
   return Nodes{};
+}
+
+Result<std::string> ownNode(std::string_view backend, const std::string& hostRoot,
+                            const std::string& id) {
+  const Result<Nodes> nodes = cardNodes(backend, hostRoot, {id});
+  if (!nodes) return nodes.error();
+  const Result<Nodes> shared = cardNodes(backend, hostRoot, {});
+  const auto own = std::ranges::find_if(
+      *nodes, [&](const std::string& node) { return std::ranges::count(*shared, node) == 0; });
+  if (own != nodes->end() || nodes->empty()) return own != nodes->end() ? *own : std::string();
+  return fail(ErrorCode::NotFound, "there is no device node in /dev of card " + id);
 }
 
 Nodes knownAmdNodes(const std::string& hostRoot, const Nodes& ids) {

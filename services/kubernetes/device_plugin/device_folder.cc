@@ -1,4 +1,4 @@
-#include "services/kubernetes/device_plugin/nodes/device_folder.h"
+#include "services/kubernetes/device_plugin/device_folder.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,4 +1,4 @@
-#include "services/kubernetes/device_plugin/nodes/nvidia_nodes.h"
+#include "services/cards/paths/nvidia_paths.h"
 
 #include <algorithm>
 #include <filesystem>
