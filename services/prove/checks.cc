@@ -10,6 +10,7 @@
 
 #include "services/demo/tenants/hybrid_stamps.h"
 #include "services/demo/workload/clock.h"
+#include "services/demo/workload/ways_out.h"
 
 namespace qgpu::prove {
 namespace {
@@ -174,6 +175,30 @@ Result<EscapeFigures> measureEscape(const Bench& bench) {
   const Result<WorkReport> report = demo::parseWorkReport(program->output());
   if (report) figures.kernels = static_cast<std::int64_t>(report->kernels);
   if (figures.kernels > 0) figures.beyondBytes = (kTakenMib - kTaskMib) << 20;
+  return figures;
+}
+
+Result<WaysFigures> measureWays(const Bench& bench, const std::string& node) {
+  const std::string option = "--ways-out=" + node;
+  const Result<std::string> aloneText = bench.host.askWork(option);
+  if (!aloneText) return aloneText.error();
+  TenantSpec spec = busyTenant(ours("ways"), 10, "2");
+  spec.program = {
+      "env", "-u", "LD_PRELOAD", "-u", "OPENCL_LAYERS", bench.host.workCommand(spec).front(),
+      option};
+  const auto program = bench.host.start(spec);
+  if (program->wait(kEndNsMax) != 0) {
+    return fail(ErrorCode::Unavailable, "the program that tries the ways out failed: " +
+                                            demo::lastLines(program->errors(), 1'000));
+  }
+  const auto alone = demo::parseWays(*aloneText), inTask = demo::parseWays(program->output());
+  if (!alone) return alone.error();
+  if (!inTask) return inTask.error();
+  WaysFigures figures;
+  figures.isolation = bench.host.card().isolation;
+  for (std::size_t i = 0; i < std::min(alone->size(), inTask->size()); i++) {
+    figures.ways.push_back({(*alone)[i].name, (*alone)[i].result, (*inTask)[i].result});
+  }
   return figures;
 }
 

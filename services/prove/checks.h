@@ -45,6 +45,8 @@ struct Bench {
 
 Result<QuotaFigures> measureQuota(const Bench& bench);
 Result<EscapeFigures> measureEscape(const Bench& bench);
+// At this device node, which leads to the card.
+Result<WaysFigures> measureWays(const Bench& bench, const std::string& node);
 
 // Of one group of busy tasks with these shares, in their order.
 Result<std::vector<ShareFigures>> measureShares(const Bench& bench,

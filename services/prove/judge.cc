@@ -1,10 +1,12 @@
 #include "services/prove/judge.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <utility>
 
 #include "services/demo/tenants/statistics.h"
+#include "services/demo/workload/ways_out.h"
 
 namespace qgpu::prove {
 namespace {
@@ -265,6 +267,37 @@ Promise judgeEscape(const Result<EscapeFigures>& measured) {
   return notProven(std::move(promise), "the program computed nothing (exit status " +
                                            std::to_string(m.exit) +
                                            "), and nothing is known that would keep it");
+}
+
+Promise judgeWays(const Result<WaysFigures>& measured) {
+  Promise promise =
+      promiseOf("escape-node", "No way leads past the library to the card's device node");
+  if (!measured) return couldNotRun(std::move(promise), measured);
+  std::int64_t tried = 0, refused = 0;
+  std::string in, otherwise;
+  for (const auto& [name, alone, inTask] : measured->ways) {
+    if (alone != demo::kGotIn) continue;  // it leads nowhere by itself
+    ++tried;
+    if (inTask == EPERM) {
+      ++refused;
+    } else {
+      std::string& to = inTask == demo::kGotIn ? in : otherwise;
+      to += (to.empty() ? "" : ", ") + name;
+    }
+  }
+  promise.figures = {{"ways_tried", tried}, {"ways_refused", refused}};
+  if (tried == 0) return notProven(std::move(promise), "no way leads there for anybody");
+  const std::string rung = weakerContainedBy(measured->isolation);
+  if (!in.empty() && !rung.empty()) return weaker(std::move(promise), rung);
+  if (!in.empty()) {
+    return notProven(std::move(promise), "the manager calls the card " + measured->isolation +
+                                             ", and a program got there: " + in);
+  }
+  if (!otherwise.empty()) {
+    return notProven(std::move(promise), "it was not the guard that refused: " + otherwise);
+  }
+  if (rung.empty()) return proven(std::move(promise));
+  return notProven(std::move(promise), "all were refused, and nothing is known that does so");
 }
 
 void disturb(Promise& promise, const std::string& by) {

@@ -100,6 +100,19 @@ struct EscapeFigures {
 };
 Promise judgeEscape(const Result<EscapeFigures>& measured);
 
+struct WaysFigures {
+  std::string isolation;
+  // Of each way to the card's device node: what it ended with, as services/demo/workload/ways_out.h
+  // has it, for a process of no task and for one of a task that left the library out.
+  struct Way {
+    std::string name;
+    int alone = 0;
+    int inTask = 0;
+  };
+  std::vector<Way> ways;
+};
+Promise judgeWays(const Result<WaysFigures>& measured);
+
 // Whatever it was found to be: the card was not this run's alone.
 void disturb(Promise& promise, const std::string& by);
 

@@ -9,6 +9,7 @@
 
 #include "actors/ledger/card_name.h"
 #include "services/base/wall_time.h"
+#include "services/cards/paths/node_paths.h"
 #include "services/demo/tenants/machine_use.h"
 #include "services/demo/tenants/output_folder.h"
 #include "services/prove/checks.h"
@@ -76,6 +77,12 @@ class Run {
 
   void escape() {
     add(judgeEscape(onFreeCard("best-effort", [&] { return measureEscape(bench_); })));
+    const demo::CardCounters& card = bench_.host.card();
+    const Result<std::string> node = ownNode(card.backend, "", card.id);
+    if (node && node->empty()) return;  // such a card is behind none
+    add(judgeWays(onFreeCard("best-effort", [&]() -> Result<WaysFigures> {
+      return node ? measureWays(bench_, *node) : Result<WaysFigures>(node.error());
+    })));
   }
 
   void kills() {
@@ -146,7 +153,7 @@ constexpr std::array<Run::Part, 5> Run::kParts = {
      {"share", "busy programs against the same ones without qgpu", &Run::shares},
      {"online", "bursts behind kernels of 1, 10 and 100 ms", &Run::online},
      {"kill", "SIGKILL for programs that have the card, or wait for it", &Run::kills},
-     {"escape", "a program without the library", &Run::escape}}};
+     {"escape", "a program without the library, and ways past it to the card", &Run::escape}}};
 
 Result<demo::CardCounters> chooseCard(demo::NodeClient& client, const std::string& name) {
   const auto cards = client.cards();

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "services/demo/workload/ways_out.h"
+#include "services/prove/judge.h"
 #include "tests/e2e/harness.h"
 #include "tests/guard/standin_card.h"
 
@@ -76,6 +78,25 @@ TEST_F(GuardedNode, WhoLeavesTheLibraryOutHasNoCard) {
   const std::string page = manager_->get("/metrics");
   EXPECT_NE(page.find("qgpu_guard_refusals_total{card=\"sim-0\"} 1\n"), std::string::npos) << page;
   EXPECT_NE(page.find("qgpu_guard_refusals_total{card=\"sim-1\"} 1\n"), std::string::npos) << page;
+}
+
+// As `qgpuctl prove` has it.
+TEST_F(GuardedNode, NoWayLeadsPastTheLibraryToTheCard) {
+  prove::WaysFigures figures{manager_->cards()[0]["isolation"], {}};
+  const std::string option = std::string("--ways-out=") + kNode;
+  const auto alone = demo::parseWays(run({binary("qgpu-work"), option}).output);
+  const auto task =
+      manager_->runTask({"--", "env", "-u", "LD_PRELOAD", binary("qgpu-work"), option});
+  EXPECT_EQ(task->wait(), 0);
+  const auto inTask = demo::parseWays(task->output());
+  ASSERT_TRUE(alone && inTask) << task->output();
+  ASSERT_EQ(alone->size(), inTask->size());
+  for (std::size_t i = 0; i < alone->size(); ++i) {
+    figures.ways.push_back({(*alone)[i].name, (*alone)[i].result, (*inTask)[i].result});
+  }
+  const prove::Promise promise = prove::judgeWays(figures);
+  EXPECT_EQ(promise.verdict, prove::Verdict::Proven) << promise.why;
+  EXPECT_GE(promise.figure("ways_tried")->value, 10);
 }
 
 TEST_F(GuardedNode, WhoAttachedHasItsOwnCardAlone) {

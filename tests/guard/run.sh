@@ -42,7 +42,7 @@ of_test() {
     guard_test) echo "$build/bin/guard_outsider /bin/true /bin/cat" ;;
     e2e_guard_test)
       echo "$build/bin/qgpu-manager $build/bin/qgpuctl $build/bin/guard_tenant" \
-        "$build/lib/libqgpu.so /usr/bin/curl"
+        "$build/bin/qgpu-work $build/lib/libqgpu.so /usr/bin/curl"
       ;;
     e2e_guarded_*_test)
       echo "$build/bin/qgpu-manager $build/bin/qgpu-kubelet-plugin $build/lib/libqgpu.so" \

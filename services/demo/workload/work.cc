@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "services/demo/workload/json_text.h"
+#include "services/demo/workload/ways_out.h"
 #include "services/demo/workload/work_control.h"
 #include "services/demo/workload/work_device.h"
 #include "services/demo/workload/work_options.h"
@@ -41,6 +42,11 @@ int describe() {
   JsonText out;
   out.object().text("device", names->device).text("driver", names->driver).endObject();
   std::printf("%s\n", out.str().c_str());
+  return kFine;
+}
+
+int leave(const std::string& node) {
+  std::fputs(waysText(node).c_str(), stdout);
   return kFine;
 }
 
@@ -83,5 +89,6 @@ int main(int argc, char** argv) {
     std::fputs(workUsage(), stdout);
     return kFine;
   }
+  if (!options->waysOut.empty()) return leave(options->waysOut);
   return options->describe ? describe() : work(*options);
 }

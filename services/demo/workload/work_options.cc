@@ -3,6 +3,7 @@
 #include <charconv>
 #include <functional>
 #include <map>
+#include <sys/stat.h>
 
 namespace qgpu::demo {
 namespace {
@@ -52,6 +53,17 @@ Setter range(Range& target) {
   };
 }
 
+Setter devicePath(std::string& target) {
+  return [&target](const std::string& text) -> Status {
+    struct stat facts {};
+    if (!text.starts_with('/') || ::stat(text.c_str(), &facts) != 0 || !S_ISCHR(facts.st_mode)) {
+      return fail(ErrorCode::InvalidArgument, "'" + text + "' is no device node");
+    }
+    target = text;
+    return ok();
+  };
+}
+
 Setter mode(WorkOptions::Mode& target) {
   return [&target](const std::string& text) -> Status {
     if (text != "steady" && text != "bursts") {
@@ -73,6 +85,7 @@ std::map<std::string, Setter> valued(WorkOptions& options) {
           {"--loops-per-ms", number(options.loopsPerMs)},
           {"--fill-mib", whole(options.fillMib, 1, kMemoryMibMax)},
           {"--seed", whole(options.seed, 0, 1e9)},
+          {"--ways-out", devicePath(options.waysOut)},
           {"--mode", mode(options.mode)}};
 }
 
@@ -149,6 +162,9 @@ result on the host. It runs on any OpenCL 1.2 device and knows nothing of qgpu.
   --describe             print the device and its driver as JSON and end
   --fill-mib=N           compute nothing: take memory until it is refused, to the byte and N MiB at
                          most, give it back, take it again, print that as JSON and end
+  --ways-out=NODE        compute nothing: try every way to open a card's device node, in a process
+                         each, and print what each ended with: 0 it was open, 200 it can't be tried
+                         here, else the error that it was refused by
   --seed=N               draws lengths and first values
   --control              read "pause", "go", "mark" and "end" from stdin, a line each; end of file
                          ends; at a mark the report says how much was done by then

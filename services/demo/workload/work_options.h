@@ -27,6 +27,7 @@ struct WorkOptions {
   double loopsPerMs = 0;  // 0: measured first, which is right on an idle machine only
   std::uint32_t seed = 1;
   std::uint32_t fillMib = 0;  // 0: it computes; else it takes memory, so much at most
+  std::string waysOut;        // empty: it computes; else the device node that it tries (ways_out.h)
   bool calibrate = false;
   bool describe = false;
   bool control = false;

@@ -1,7 +1,9 @@
 // The workload: its arithmetic against the naive loop, and against the device itself.
 
+#include <cerrno>
 #include <gtest/gtest.h>
 
+#include "services/demo/workload/ways_out.h"
 #include "services/demo/workload/work_device.h"
 #include "services/demo/workload/work_options.h"
 #include "services/demo/workload/work_recurrence.h"
@@ -31,6 +33,35 @@ TEST(Recurrence, EveryItemIsCheckedAndOneWrongBitIsFound) {
   EXPECT_EQ(wrongItems(items, 1001, 7, steps(99)), items.size());
   items[200] ^= 1;
   EXPECT_EQ(wrongItems(items, 1000, 7, steps(99)), 1U);
+}
+
+// What harms nobody, and anybody may open.
+TEST(WaysOut, EachLeadsToANodeThatNobodyGuardsOrCantBeTriedHere) {
+  const auto ways = parseWays(waysText("/dev/null"));
+  ASSERT_TRUE(ways.ok()) << ways.error().message;
+  ASSERT_EQ(ways->size(), waysOut().size());
+  for (const WayTried& way : *ways) {
+    EXPECT_TRUE(way.result == kGotIn || way.result == kNoWay) << way.name << " " << way.result;
+  }
+  EXPECT_EQ(ways->front().name, "open");
+  EXPECT_EQ(ways->front().result, kGotIn);
+}
+
+TEST(WaysOut, WhatEndsOtherwiseSaysHow) {
+  for (const WayOut& way : waysOut()) {
+    const int result = tryWay(way, "/dev/no-such-node");
+    EXPECT_TRUE(result == ENOENT || result == kNoWay) << way.name << " " << result;
+  }
+}
+
+TEST(WaysOut, AreReadAsTheyAreWritten) {
+  for (const char* text : {"", "\n", "open", "open x", "open 1 2", "open 1\n\n"}) {
+    EXPECT_FALSE(parseWays(text).ok()) << text;
+  }
+  for (const char* node : {"", "dev/null", "/dev/no-such-node", "/etc/passwd"}) {
+    EXPECT_FALSE(parseWorkOptions({std::string("--ways-out=") + node}).ok()) << node;
+  }
+  EXPECT_EQ(parseWorkOptions({"--ways-out", "/dev/null"})->waysOut, "/dev/null");
 }
 
 class OnTheDevice : public ::testing::Test {

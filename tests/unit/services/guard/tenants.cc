@@ -89,11 +89,6 @@ std::unique_ptr<GuardTest::Holder> GuardTest::holder() {
   return made;
 }
 
-int tryOpen(const std::string& path) {
-  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  return file ? kGotIn : errno;
-}
-
 // The devices know no such request.
 int tryIoctl(int fd) {
   return ::ioctl(fd, 1, nullptr) == 0 || errno == ENOTTY ? kGotIn : errno;
@@ -108,42 +103,12 @@ bool hasRings() {
   return static_cast<bool>(Fd(static_cast<int>(::syscall(SYS_io_uring_setup, 2, &params))));
 }
 
-int askByRing(const std::function<void(io_uring_sqe&)>& fill) {
-  io_uring_params params{};
-  const Fd ring(static_cast<int>(::syscall(SYS_io_uring_setup, 2, &params)));
-  if (!ring) return 200;
-  const auto map = [&](std::size_t size, off_t at) {
-    void* got = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, ring.get(), at);
-    return static_cast<char*>(got);
-  };
-  char* sq = map(params.sq_off.array + params.sq_entries * 4, IORING_OFF_SQ_RING);
-  char* cq = map(params.cq_off.cqes + params.cq_entries * sizeof(io_uring_cqe), IORING_OFF_CQ_RING);
-  char* requests = map(params.sq_entries * sizeof(io_uring_sqe), IORING_OFF_SQES);
-  auto& request = *reinterpret_cast<io_uring_sqe*>(requests);
-  request = {};
-  fill(request);
-  *reinterpret_cast<std::uint32_t*>(sq + params.sq_off.array) = 0;
-  __atomic_store_n(reinterpret_cast<std::uint32_t*>(sq + params.sq_off.tail), 1, __ATOMIC_RELEASE);
-  if (::syscall(SYS_io_uring_enter, ring.get(), 1, 1, IORING_ENTER_GETEVENTS, nullptr, 0) != 1) {
-    return 201;
-  }
-  const auto& done = *reinterpret_cast<const io_uring_cqe*>(cq + params.cq_off.cqes);
-  return done.res >= 0 ? kGotIn : -done.res;
-}
-
 int commandByRing(int fd, std::uint8_t flags) {
   return askByRing([&](io_uring_sqe& request) {
     request.opcode = IORING_OP_URING_CMD;
     request.flags = flags;
     request.fd = fd;
   });
-}
-
-int afterFork(const std::function<int()>& body) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(body());
-  int status = 0;
-  return ::waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
 
 void becomeProgram(const std::vector<std::string>& argv, bool keepPreload) {

@@ -11,13 +11,17 @@
 #include <string>
 #include <vector>
 
+#include "services/demo/workload/ways_out.h"
 #include "services/guard/guard.h"
 #include "tests/testing/temp_folder.h"
 
 namespace qgpu::testing {
 
 inline constexpr std::uint64_t kGuardedTask = 7;
-inline constexpr int kGotIn = 0;
+using demo::afterFork;
+using demo::askByRing;
+using demo::kGotIn;
+using demo::tryOpen;
 
 // Needs root, and a kernel with what the guard needs; else its tests are skipped, and say why.
 class GuardTest : public ::testing::Test {
@@ -44,14 +48,10 @@ class GuardTest : public ::testing::Test {
 };
 
 // What a body calls: the error, or kGotIn.
-int tryOpen(const std::string& path);
 int tryIoctl(int fd);  // kGotIn: the driver was asked
 int tryMap(int fd);
-bool hasRings();  // whether this kernel has io_uring for this process
-// A ring with one request; its answer, the error or kGotIn.
-int askByRing(const std::function<void(io_uring_sqe&)>& fill);
-int commandByRing(int fd, std::uint8_t flags);    // kGotIn: the driver did it
-int afterFork(const std::function<int()>& body);  // what a child ends with
+bool hasRings();                                // whether this kernel has io_uring for this process
+int commandByRing(int fd, std::uint8_t flags);  // kGotIn: the driver did it
 [[noreturn]] void becomeProgram(const std::vector<std::string>& argv, bool keepPreload = true);
 
 }  // namespace qgpu::testing

@@ -140,6 +140,31 @@ TEST(Judge, AnEscapeIsWeakerByTheLibraryAndABreachOfAGuard) {
   EXPECT_EQ(escape("library", 0).verdict, Verdict::NotProven) << "nothing is known that kept it";
 }
 
+TEST(Judge, EachWayThatLeadsToTheNodeAloneMustBeRefusedByTheGuard) {
+  constexpr int kIn = 0, kRefused = 1, kDenied = 13, kNoWay = 200;  // EPERM, EACCES
+  const auto ways = [](const std::string& isolation, std::vector<std::pair<int, int>> results) {
+    WaysFigures figures{isolation, {}};
+    for (const auto& [alone, inTask] : results) {
+      figures.ways.push_back({"way" + std::to_string(figures.ways.size()), alone, inTask});
+    }
+    return judgeWays(figures);
+  };
+  const Promise all = ways("guarded", {{kIn, kRefused}, {kNoWay, kNoWay}, {kIn, kRefused}});
+  EXPECT_EQ(all.verdict, Verdict::Proven);
+  EXPECT_EQ(all.figure("ways_tried")->value, 2);
+  EXPECT_EQ(all.figure("ways_refused")->value, 2);
+  const Promise one = ways("capped", {{kIn, kRefused}, {kIn, kIn}});
+  EXPECT_EQ(one.verdict, Verdict::NotProven);
+  EXPECT_NE(one.why.find("way1"), std::string::npos) << one.why;
+  const Promise other = ways("guarded", {{kIn, kDenied}, {kIn, kRefused}});
+  EXPECT_EQ(other.verdict, Verdict::NotProven) << "something else refused it";
+  EXPECT_NE(other.why.find("way0"), std::string::npos) << other.why;
+  EXPECT_EQ(ways("guarded", {{kIn, kNoWay}}).verdict, Verdict::NotProven);
+  EXPECT_EQ(ways("guarded", {{kDenied, kRefused}}).verdict, Verdict::NotProven) << "none was tried";
+  EXPECT_EQ(ways("library", {{kIn, kIn}}).verdict, Verdict::Weaker);
+  EXPECT_EQ(ways("library", {{kIn, kRefused}}).verdict, Verdict::NotProven);
+}
+
 TEST(Judge, WhatCouldNotRunIsNotProvenAndSaysWhy) {
   const Error why = fail(ErrorCode::Unavailable, "no memory was left");
   const Promise all[] = {judgeQuota(why),
@@ -148,6 +173,7 @@ TEST(Judge, WhatCouldNotRunIsNotProvenAndSaysWhy) {
                          judgeRelease(why),
                          judgeResume(why),
                          judgeEscape(why),
+                         judgeWays(why),
                          judgeKill(KillAt::Held, why),
                          judgeKill(KillAt::Holds, why)};
   for (const Promise& promise : all) {
