@@ -2,11 +2,27 @@
 
 #include <filesystem>
 #include <fstream>
-#include <regex>
 
 namespace qgpu {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+// "0000:3b:00.0", as the kernel writes it.
+bool isAddress(const std::string& bus) {
+  constexpr std::string_view kForm = "xxxx:xx:xx.o";
+  if (bus.size() != kForm.size()) return false;
+  for (std::size_t i = 0; i < kForm.size(); ++i) {
+    const char c = bus[i];
+    const bool octal = c >= '0' && c <= '7';
+    const bool hex = octal || c == '8' || c == '9' || (c >= 'a' && c <= 'f');
+    if (kForm[i] == 'x' ? !hex : kForm[i] == 'o' ? !octal : c != kForm[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 std::optional<std::uint32_t> numaNodeOf(const std::string& pciDevices, const std::string& bus) {
   std::ifstream in(fs::path(pciDevices) / bus / "numa_node");
@@ -16,9 +32,8 @@ std::optional<std::uint32_t> numaNodeOf(const std::string& pciDevices, const std
 }
 
 PciPlace pciPlaceOf(const std::string& sys, const std::string& bus) {
-  static const std::regex address("[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\\.[0-7]");
   PciPlace place;
-  if (!std::regex_match(bus, address)) return place;
+  if (!isAddress(bus)) return place;
   place.bus = bus;
   const fs::path devices = fs::path(sys) / "bus/pci/devices";
   // To "../../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0".

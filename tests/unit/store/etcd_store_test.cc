@@ -13,6 +13,7 @@
 #include "store/etcd/seat_rounds.h"
 #include "store/row_copy.h"
 #include "store/testing/model_etcd.h"
+#include "tests/testing/story_seeds.h"
 #include "tests/unit/store/store_fixture.h"
 
 namespace qgpu {
@@ -587,7 +588,7 @@ class Story {
 };
 
 TEST(EtcdStory, C1_D1_WhatWasToldIsThereWhoeverWasSeated) {
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+  for (std::uint64_t seed = 1; seed <= testing::storySeeds(300); ++seed) {
     Story(seed).run();
     if (::testing::Test::HasFailure()) FAIL() << "seed " << seed;
   }

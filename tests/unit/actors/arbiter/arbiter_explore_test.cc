@@ -18,7 +18,7 @@ namespace {
 constexpr int kDepthCold = 4, kDepthWarm = 3, kDepthTwins = 3;
 constexpr int kWalkLength = 2'000;
 #else
-constexpr int kDepthCold = 6, kDepthWarm = 6, kDepthTwins = 5;
+constexpr int kDepthCold = 6, kDepthWarm = 6, kDepthTwins = 4;
 constexpr int kWalkLength = 20'000;
 #endif
 constexpr std::uint64_t kSeeds[] = {1, 2, 3, 5, 8, 13, 21, 34};

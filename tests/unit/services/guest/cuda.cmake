@@ -21,6 +21,7 @@ qgpu_test(cuda_stand_in_test PLAIN SOURCES cuda/cuda_stand_in_test.cc
 foreach(program cuda_program cuda_linked_program)
   add_executable(${program} cuda/cuda_program.cc cuda/cuda_resolve.cc cuda/cuda_rm.cc)
   target_include_directories(${program} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_options(${program} PRIVATE -O0)
   target_link_libraries(${program} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
 endforeach()
 target_compile_definitions(cuda_linked_program PRIVATE QGPU_CUDA_LINKED)

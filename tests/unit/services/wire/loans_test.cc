@@ -13,6 +13,8 @@
 #include <set>
 #include <vector>
 
+#include "tests/testing/story_seeds.h"
+
 namespace qgpu::loans::loans_test {
 namespace {
 
@@ -416,7 +418,7 @@ class Story {
 };
 
 TEST(Loans, A14_TheSumIsNeverTooSmallWhoeverEndsOrIsKilledAtWhateverStep) {
-  for (std::uint64_t seed = 1; seed <= 5'000; seed++) {
+  for (std::uint64_t seed = 1; seed <= testing::storySeeds(5'000); seed++) {
     Story story(seed);
     story.play();
     ASSERT_FALSE(::testing::Test::HasFatalFailure()) << "seed " << seed;

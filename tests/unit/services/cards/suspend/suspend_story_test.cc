@@ -9,6 +9,7 @@
 #include <set>
 
 #include "services/cards/suspend/channel_suspender.h"
+#include "tests/testing/story_seeds.h"
 
 namespace qgpu::suspend::suspend_story_test {
 namespace {
@@ -268,7 +269,7 @@ class Story {
 
 TEST(ChannelSuspender, WhateverHappensStoppedMeansStoppedAndFreeMeansFree) {
   for (const SuspendMethod method : kSuspendMethods) {
-    for (std::uint32_t seed = 1; seed <= 3'000 && !HasFailure(); seed++) {
+    for (std::uint32_t seed = 1; seed <= testing::storySeeds(3'000) && !HasFailure(); seed++) {
       SCOPED_TRACE(std::string(nameOf(method)) + ", seed " + std::to_string(seed));
       Story(seed, method).go();
     }
