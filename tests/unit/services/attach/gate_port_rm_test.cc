@@ -61,11 +61,11 @@ class GatePortRmTest : public AttachTest {
     const std::lock_guard lock(scene.mutex);
     return scene.off.size();
   }
-  // A second process of task 7.
+  // A second process of task 7. A launch counts as admitted also while it finds the gate shut.
   bool isAtWork(const Child& child, const qgpu_report_page& page) const {
     const Heard* attached = task.last(Which::PROCESS_ATTACHED, 7);
     return attached != nullptr && attached->pid == static_cast<std::uint32_t>(child.pid()) &&
-           page.slot[attached->slot].admitted == 1;
+           page.slot[attached->slot].launches == 1;
   }
   // Of this process and its children.
   static std::atomic<bool>* sharedFlag() {
@@ -422,13 +422,15 @@ class StoppedTaskTest : public GatePortRmTest {
   void atWork(schema::TaskClass taskClass) {
     start(schema::Suspend::RM);
     bind(7, taskClass);
-    child_.emplace([this]() -> int {
+    auto* works = sharedFlag();
+    child_.emplace([this, works]() -> int {
       auto client = GuestClient::attach(socket(), tokenOf(7));
       if (!client.ok() || !say(*client, QGPU_NOTE_MADE, 100) || !client->admit()) return 1;
+      works->store(true);
       for (;;) ::pause();
     });
     open(7, false, true);
-    ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 7) == 1; }));
+    ASSERT_TRUE(until([&] { return works->load() && card.count(Which::BUSY, 7) == 1; }));
   }
   void signal(int signal) { child_->kill(signal); }
   // For longer than a stopped task is waited for.

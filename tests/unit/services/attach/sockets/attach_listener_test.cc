@@ -201,8 +201,8 @@ Fd lingering(Fd& peer) {
   return one;
 }
 
-// Sends a record with it, and keeps none.
-void sendAway(Fd fd, int connection, const void* bytes, std::size_t size) {
+// Sends a record with it, and keeps none; whether it was sent.
+bool sendAway(Fd fd, int connection, const void* bytes, std::size_t size) {
   iovec part{const_cast<void*>(bytes), size};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr record{};
@@ -216,7 +216,7 @@ void sendAway(Fd fd, int connection, const void* bytes, std::size_t size) {
   rights->cmsg_len = CMSG_LEN(sizeof(int));
   const int number = fd.get();
   std::memcpy(CMSG_DATA(rights), &number, sizeof number);
-  EXPECT_EQ(::sendmsg(connection, &record, MSG_NOSIGNAL), static_cast<ssize_t>(size));
+  return ::sendmsg(connection, &record, MSG_NOSIGNAL) == static_cast<ssize_t>(size);
 }
 
 class LingeringTest : public AttachListenerTest {
@@ -238,7 +238,7 @@ TEST_F(LingeringTest, C7_WhatANoteBringsIsNotWaitedFor) {
   Fd file = lingering(peer_);
   ASSERT_TRUE(file);
   const qgpu_note note{};
-  sendAway(std::move(file), client->connectionFd(), &note, sizeof note);
+  ASSERT_TRUE(sendAway(std::move(file), client->connectionFd(), &note, sizeof note));
   soon([&] {
     ASSERT_TRUE(until([&] {
       char byte = 0;
@@ -257,7 +257,7 @@ TEST_F(LingeringTest, C7_WhatAHelloBringsIsNotWaitedFor) {
     Fd file = lingering(peer_);
     ASSERT_TRUE(file);
     const Fd guest = connectRaw();
-    sendAway(std::move(file), guest.get(), &hello, sizeof hello);
+    ASSERT_TRUE(sendAway(std::move(file), guest.get(), &hello, sizeof hello));
     soon([&] {
       qgpu_welcome welcome{};
       ASSERT_TRUE(
@@ -280,7 +280,7 @@ TEST_F(LingeringTest, C7_WhatADeadProcessHadSentLastIsNotWaitedFor) {
     [[maybe_unused]] const int kept = ::fcntl(file.get(), F_DUPFD_CLOEXEC, 0);
     const qgpu_note none{};
     for (int i = 0; i < 40; i++) (void)!::send(client->connectionFd(), &none, 1, MSG_NOSIGNAL);
-    sendAway(std::move(file), client->connectionFd(), &none, sizeof none);
+    static_cast<void>(sendAway(std::move(file), client->connectionFd(), &none, sizeof none));
     ::raise(SIGKILL);
     return 0;
   });
