@@ -197,9 +197,16 @@ check_labels() {
   clear_pods
 }
 
+# The manager's DaemonSet, whichever version of it is there when it is put back: the cluster writes
+# its status meanwhile.
+managers_set() {
+  kubectl -n kube-system get daemonset qgpu-manager -o json |
+    jq 'del(.metadata.resourceVersion, .metadata.uid, .status)'
+}
+
 # cards SPEC: the manager has those instead.
 cards() {
-  kubectl -n kube-system get daemonset qgpu-manager -o json |
+  managers_set |
     jq --arg cards "--cards=$1" '.spec.template.spec.containers[0].command |=
       (map(select(startswith("--cards=") | not)) + [$cards])' |
     kubectl apply -f - >/dev/null
@@ -235,7 +242,7 @@ stand_in_cards() {
     [ -e "$machine/dev/nvidia$minor" ] || mknod -m 666 "$machine/dev/nvidia$minor" c 195 "$minor"
   done
   [ -e "$machine/dev/nvidiactl" ] || mknod -m 666 "$machine/dev/nvidiactl" c 195 255
-  kubectl -n kube-system get daemonset qgpu-manager -o json | jq --arg at "$machine" '
+  managers_set | jq --arg at "$machine" '
     .spec.template.spec |= (
       (.volumes[] | select(.name == "host-dev") | .hostPath.path) = $at + "/dev" |
       .volumes += [{name: "stand-in", hostPath: {path: $at}}] |
@@ -249,8 +256,7 @@ stand_in_cards() {
 # node that it makes. What it may open is none of a driver's here.
 check_card_nodes() {
   [ -e "$BUILD/lib/stand_in/libcuda.so.1" ] || { saw "no stand-in of a driver is built"; return; }
-  was=$(kubectl -n kube-system get daemonset qgpu-manager -o json |
-    jq 'del(.metadata.resourceVersion, .metadata.uid, .status)')
+  was=$(managers_set)
   stand_in_cards
   for one in first second; do
     # shellcheck disable=SC2016
@@ -272,6 +278,7 @@ check_card_nodes() {
     saw "$one: $(echo "$said" | tr '\n' ' ')"
   done
   clear_pods
+  rm -r "$driver"   # or the next manager finds a card of NVIDIA's by it
   printf '%s\n' "$was" | kubectl replace -f - >/dev/null
   await 90 "the manager" daemons_ready
 }
