@@ -8,6 +8,7 @@
 #include "services/kubernetes/claims/resource_slice.h"
 #include "services/kubernetes/device_plugin/cdi_spec.h"
 #include "services/kubernetes/device_plugin/placeholders.h"
+#include "services/kubernetes/pods/container_runtime.h"
 
 namespace qgpu {
 namespace {
@@ -34,6 +35,13 @@ bool isPlain(const std::string& uid) {
 Error oddUid(const ClaimName& claim) {
   return fail(ErrorCode::InvalidArgument,
               "claim " + claim.text() + " has the uid '" + claim.uid + "', which is none");
+}
+
+Error noCdi(const std::string& runtime) {
+  return fail(ErrorCode::Unsupported,
+              runtime +
+                  " gives containers no CDI devices, so they would run without quota and "
+                  "turns; containerd 2 does, and 1.7 with enable_cdi = true");
 }
 
 std::string cdiFile(const std::string& uid) {
@@ -148,6 +156,7 @@ void ClaimPlugin::onRegistered(bool registered, const std::string& why) {
 
 kj::Promise<Result<ClaimPreparer::Devices>> ClaimPlugin::prepare(ClaimName claim) {
   if (!isPlain(claim.uid)) return Result<Devices>(oddUid(claim));
+  if (node_ && !takesCdiDevices(node_->runtime)) return Result<Devices>(noCdi(node_->runtime));
   auto asked = link_.prepareClaim(claim.nameSpace, claim.name, claim.uid);
   return asked.then([this, claim](Result<std::vector<ManagerLink::ClaimPart>> parts) {
     Result<Devices> devices = parts ? give(claim, *parts) : Result<Devices>(parts.error());

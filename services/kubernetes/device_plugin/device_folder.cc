@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <utility>
 
 namespace qgpu {
 namespace {
@@ -16,8 +15,6 @@ namespace fs = std::filesystem;
 constexpr const char* kDev = "/dev";
 constexpr mode_t kFolder = 0755;
 constexpr mode_t kPermissions = 07777;
-constexpr std::string_view kContainerd = "containerd://";
-constexpr std::pair<unsigned, unsigned> kFirstContainerd = {1, 5};
 
 Error failed(const std::string& path) {
   return fail(ErrorCode::Unavailable, path + ": " + std::strerror(errno));
@@ -37,17 +34,6 @@ Status copyNode(const std::string& from, const std::string& to) {
   const std::string fix = errno == EPERM ? "; qgpu-manager needs CAP_MKNOD" : "";
   return fail(ErrorCode::Unavailable,
               "no copy of " + from + " can be made: " + std::strerror(errno) + fix);
-}
-
-// The number that `text` begins with, which is taken off it; 0 where there is none.
-unsigned cutNumber(std::string_view& text) {
-  constexpr unsigned kMost = 10'000;
-  unsigned number = 0;
-  while (!text.empty() && text.front() >= '0' && text.front() <= '9') {
-    number = std::min(kMost, number * 10 + static_cast<unsigned>(text.front() - '0'));
-    text.remove_prefix(1);
-  }
-  return number;
 }
 
 }  // namespace
@@ -70,18 +56,6 @@ Status fillDeviceFolder(const std::string& folder, const std::string& hostRoot,
     if (Status copied = copyNode(hostRoot + node, to); !copied) return copied;
   }
   return ok();
-}
-
-bool takesDeviceFolders(std::string_view runtime) {
-  if (!runtime.starts_with(kContainerd)) return true;
-  runtime.remove_prefix(kContainerd.size());
-  if (runtime.starts_with('v')) runtime.remove_prefix(1);
-  std::pair<unsigned, unsigned> version;
-  version.first = cutNumber(runtime);
-  if (version.first == 0 || !runtime.starts_with('.')) return true;
-  runtime.remove_prefix(1);
-  version.second = cutNumber(runtime);
-  return version >= kFirstContainerd;
 }
 
 }  // namespace qgpu

@@ -28,8 +28,4 @@ inline constexpr const char* kWideNote = "/kubelet/all-nodes";
 Status fillDeviceFolder(const std::string& folder, const std::string& hostRoot,
                         const std::vector<std::string>& nodes);
 
-// Whether a container runtime, as its node's containerRuntimeVersion names it, takes folders of
-// nodes. Docker and CRI-O always did, containerd since 1.5. One that is not known does.
-bool takesDeviceFolders(std::string_view runtime);
-
 }  // namespace qgpu

@@ -13,6 +13,7 @@
 #include "services/kubernetes/device_plugin/cdi_spec.h"
 #include "services/kubernetes/device_plugin/device_folder.h"
 #include "services/kubernetes/device_plugin/placeholders.h"
+#include "services/kubernetes/pods/container_runtime.h"
 #include "services/wire/places.h"
 
 namespace qgpu {

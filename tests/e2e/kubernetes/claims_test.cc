@@ -100,6 +100,19 @@ TEST_F(Claims, ARefusedClaimSaysWhy) {
       << said;
 }
 
+// It would pass over them without a word.
+TEST_F(Claims, NoneIsPreparedForARuntimeThatGivesNoCdiDevices) {
+  api.change("nodes", "", kNode, [](Json& node) {
+    node["status"]["nodeInfo"]["containerRuntimeVersion"] = "containerd://1.6.20~ds1";
+  });
+  start();
+  if (HasFatalFailure()) return;
+  allocate("train", "sim-0", {{"memory", "2Gi"}, {"core", "50"}});
+  EXPECT_TRUE(prepare("train").error.starts_with(
+      "containerd://1.6.20~ds1 gives containers no CDI devices"));
+  EXPECT_TRUE(manager->tasks().empty());
+}
+
 TEST_F(Claims, PreparedClaimsOutliveTheManager) {
   start();
   if (HasFatalFailure()) return;
