@@ -10,7 +10,6 @@
 
 #include "services/demo/tenants/hybrid_stamps.h"
 #include "services/demo/workload/clock.h"
-#include "services/demo/workload/ways_out.h"
 
 namespace qgpu::prove {
 namespace {
@@ -194,12 +193,7 @@ Result<WaysFigures> measureWays(const Bench& bench, const std::string& node) {
   const auto alone = demo::parseWays(*aloneText), inTask = demo::parseWays(program->output());
   if (!alone) return alone.error();
   if (!inTask) return inTask.error();
-  WaysFigures figures;
-  figures.isolation = bench.host.card().isolation;
-  for (std::size_t i = 0; i < std::min(alone->size(), inTask->size()); i++) {
-    figures.ways.push_back({(*alone)[i].name, (*alone)[i].result, (*inTask)[i].result});
-  }
-  return figures;
+  return WaysFigures{bench.host.card().isolation, *alone, *inTask};
 }
 
 // --- shares ---

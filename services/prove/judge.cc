@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "services/demo/tenants/statistics.h"
-#include "services/demo/workload/ways_out.h"
 
 namespace qgpu::prove {
 namespace {
@@ -273,10 +272,15 @@ Promise judgeWays(const Result<WaysFigures>& measured) {
   Promise promise =
       promiseOf("escape-node", "No way leads past the library to the card's device node");
   if (!measured) return couldNotRun(std::move(promise), measured);
+  const auto& [isolation, allAlone, allInTask] = *measured;
+  if (!std::ranges::equal(allAlone, allInTask, {}, &demo::WayTried::name, &demo::WayTried::name)) {
+    return notProven(std::move(promise), "in the task other ways were tried than alone");
+  }
   std::int64_t tried = 0, refused = 0;
   std::string in, otherwise;
-  for (const auto& [name, alone, inTask] : measured->ways) {
-    if (alone != demo::kGotIn) continue;  // it leads nowhere by itself
+  for (std::size_t i = 0; i < allAlone.size(); i++) {
+    if (allAlone[i].result != demo::kGotIn) continue;  // it leads nowhere by itself
+    const auto& [name, inTask] = allInTask[i];
     ++tried;
     if (inTask == EPERM) {
       ++refused;
@@ -287,10 +291,10 @@ Promise judgeWays(const Result<WaysFigures>& measured) {
   }
   promise.figures = {{"ways_tried", tried}, {"ways_refused", refused}};
   if (tried == 0) return notProven(std::move(promise), "no way leads there for anybody");
-  const std::string rung = weakerContainedBy(measured->isolation);
+  const std::string rung = weakerContainedBy(isolation);
   if (!in.empty() && !rung.empty()) return weaker(std::move(promise), rung);
   if (!in.empty()) {
-    return notProven(std::move(promise), "the manager calls the card " + measured->isolation +
+    return notProven(std::move(promise), "the manager calls the card " + isolation +
                                              ", and a program got there: " + in);
   }
   if (!otherwise.empty()) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "services/demo/workload/ways_out.h"
 #include "services/prove/report.h"
 
 namespace qgpu::prove {
@@ -102,14 +103,9 @@ Promise judgeEscape(const Result<EscapeFigures>& measured);
 
 struct WaysFigures {
   std::string isolation;
-  // Of each way to the card's device node: what it ended with, as services/demo/workload/ways_out.h
-  // has it, for a process of no task and for one of a task that left the library out.
-  struct Way {
-    std::string name;
-    int alone = 0;
-    int inTask = 0;
-  };
-  std::vector<Way> ways;
+  // What each way to the card's device node ended with, for a process of no task and for one of a
+  // task that left the library out.
+  std::vector<demo::WayTried> alone, inTask;
 };
 Promise judgeWays(const Result<WaysFigures>& measured);
 

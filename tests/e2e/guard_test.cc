@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "services/demo/workload/ways_out.h"
 #include "services/prove/judge.h"
 #include "tests/e2e/harness.h"
 #include "tests/guard/standin_card.h"
@@ -82,7 +81,6 @@ TEST_F(GuardedNode, WhoLeavesTheLibraryOutHasNoCard) {
 
 // As `qgpuctl prove` has it.
 TEST_F(GuardedNode, NoWayLeadsPastTheLibraryToTheCard) {
-  prove::WaysFigures figures{manager_->cards()[0]["isolation"], {}};
   const std::string option = std::string("--ways-out=") + kNode;
   const auto alone = demo::parseWays(run({binary("qgpu-work"), option}).output);
   const auto task =
@@ -91,10 +89,8 @@ TEST_F(GuardedNode, NoWayLeadsPastTheLibraryToTheCard) {
   const auto inTask = demo::parseWays(task->output());
   ASSERT_TRUE(alone && inTask) << task->output();
   ASSERT_EQ(alone->size(), inTask->size());
-  for (std::size_t i = 0; i < alone->size(); ++i) {
-    figures.ways.push_back({(*alone)[i].name, (*alone)[i].result, (*inTask)[i].result});
-  }
-  const prove::Promise promise = prove::judgeWays(figures);
+  const prove::Promise promise =
+      prove::judgeWays(prove::WaysFigures{manager_->cards()[0]["isolation"], *alone, *inTask});
   EXPECT_EQ(promise.verdict, prove::Verdict::Proven) << promise.why;
   EXPECT_GE(promise.figure("ways_tried")->value, 10);
 }

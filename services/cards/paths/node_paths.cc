@@ -59,10 +59,11 @@ Result<std::string> ownNode(std::string_view backend, const std::string& hostRoo
                             const std::string& id) {
   const Result<Nodes> nodes = cardNodes(backend, hostRoot, {id});
   if (!nodes) return nodes.error();
+  if (nodes->empty()) return std::string();
   const Result<Nodes> shared = cardNodes(backend, hostRoot, {});
   const auto own = std::ranges::find_if(
       *nodes, [&](const std::string& node) { return std::ranges::count(*shared, node) == 0; });
-  if (own != nodes->end() || nodes->empty()) return own != nodes->end() ? *own : std::string();
+  if (own != nodes->end()) return *own;
   return fail(ErrorCode::NotFound, "there is no device node in /dev of card " + id);
 }
 

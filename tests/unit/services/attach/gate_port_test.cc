@@ -46,6 +46,14 @@ class GatePortTest : public AttachTest {
     const Heard* last = card.last(Which::SETTLED, id);
     return last != nullptr && last->epoch == epoch ? last : nullptr;
   }
+  // A process of offline task 7, at work under a manager that freezes.
+  Result<GuestClient> atWork() {
+    start(schema::Suspend::FREEZE);
+    bind(7, schema::TaskClass::OFFLINE);
+    auto client = attachSelf(7);
+    if (client) EXPECT_TRUE(inForce(*client, open(7, true)) && client->admit(0));
+    return client;
+  }
 };
 
 TEST_F(GatePortTest, A2_OrdersOfSeveralCardsNeverRepeatAGateWord) {
@@ -143,11 +151,8 @@ TEST_F(GatePortTest, WhatIsInFlightFromUnderAnEarlierManagerIsWorkForTheNextOne)
 }
 
 TEST_F(GatePortTest, A3_WhoComesBackAtWorkAfterItsHoldIsFrozen) {
-  start(schema::Suspend::FREEZE);
-  bind(7, schema::TaskClass::OFFLINE);
-  auto client = attachSelf(7);
-  ASSERT_TRUE(inForce(*client, open(7, true)));
-  ASSERT_TRUE(client->admit(0));
+  auto client = atWork();
+  ASSERT_TRUE(client.ok()) << client.error().message;
   start(schema::Suspend::FREEZE);
   bind(7, schema::TaskClass::OFFLINE);
   hold(7);
@@ -162,11 +167,8 @@ TEST_F(GatePortTest, A3_WhoComesBackAtWorkAfterItsHoldIsFrozen) {
 
 // What a patient hold would have waited for is over: as soon as its threads stand still it settles.
 TEST_F(GatePortTest, A3_WhoComesBackAtWorkAfterAPatientHoldSettlesAtOnce) {
-  start(schema::Suspend::FREEZE);
-  bind(7, schema::TaskClass::OFFLINE);
-  auto client = attachSelf(7);
-  ASSERT_TRUE(inForce(*client, open(7, true)));
-  ASSERT_TRUE(client->admit(0));
+  auto client = atWork();
+  ASSERT_TRUE(client.ok()) << client.error().message;
   start(schema::Suspend::FREEZE);
   card.heard.clear();
   bind(7, schema::TaskClass::OFFLINE);

@@ -1,6 +1,7 @@
 // The ways out that a task's program may try, past the library or with it: each leads to a refusal.
 // Every test has one way, and what it tries works for a process of no task, or it proves nothing.
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -59,7 +60,7 @@ TEST_F(GuardAttack, TakesEachWayOutThatAProgramMayTryByItself) {
       EXPECT_TRUE(way.name.starts_with("ring") && !hasRings()) << "root in this kernel may";
       continue;
     }
-    expectRefused([&] { return demo::tryWay(way, card0); });
+    expectRefused([&] { return way.go(card0); });
   }
 }
 
@@ -107,6 +108,13 @@ TEST_F(GuardAttack, AChildUsesTheDescriptorOfItsAttachedParent) {
     if (openInherited() != 0) return 200;
     return afterFork([] { return tryIoctl(kInherited); });
   });
+}
+
+TEST_F(GuardAttack, AChildThatSharesMemoryAndDescriptorsOpensIt) {
+  const auto ways = demo::waysOut();
+  const auto way = std::ranges::find(ways, "shared-memory", &demo::WayOut::name);
+  ASSERT_NE(way, ways.end());
+  expectAttachedRefused([&] { return way->go(card0); });
 }
 
 // --- another program ---

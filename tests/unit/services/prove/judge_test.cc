@@ -143,9 +143,11 @@ TEST(Judge, AnEscapeIsWeakerByTheLibraryAndABreachOfAGuard) {
 TEST(Judge, EachWayThatLeadsToTheNodeAloneMustBeRefusedByTheGuard) {
   constexpr int kIn = 0, kRefused = 1, kDenied = 13, kNoWay = 200;  // EPERM, EACCES
   const auto ways = [](const std::string& isolation, std::vector<std::pair<int, int>> results) {
-    WaysFigures figures{isolation, {}};
+    WaysFigures figures{isolation, {}, {}};
     for (const auto& [alone, inTask] : results) {
-      figures.ways.push_back({"way" + std::to_string(figures.ways.size()), alone, inTask});
+      const std::string name = "way" + std::to_string(figures.alone.size());
+      figures.alone.push_back({name, alone});
+      figures.inTask.push_back({name, inTask});
     }
     return judgeWays(figures);
   };
@@ -163,6 +165,8 @@ TEST(Judge, EachWayThatLeadsToTheNodeAloneMustBeRefusedByTheGuard) {
   EXPECT_EQ(ways("guarded", {{kDenied, kRefused}}).verdict, Verdict::NotProven) << "none was tried";
   EXPECT_EQ(ways("library", {{kIn, kIn}}).verdict, Verdict::Weaker);
   EXPECT_EQ(ways("library", {{kIn, kRefused}}).verdict, Verdict::NotProven);
+  const WaysFigures fewer{"guarded", {{"open", kIn}, {"ring", kIn}}, {{"open", kRefused}}};
+  EXPECT_EQ(judgeWays(fewer).verdict, Verdict::NotProven) << "not all were tried in the task";
 }
 
 TEST(Judge, WhatCouldNotRunIsNotProvenAndSaysWhy) {
