@@ -78,30 +78,40 @@ std::size_t endOfString(std::string_view text, std::size_t at) {
   return text.size();
 }
 
-// The line of the first character that is no ASCII and stands neither in a string nor in a comment;
-// 0: there is none. TOML has no place for one, and toml++ 3.3 is undefined where it meets some.
-std::size_t lineOfStray(std::string_view text) {
+// What has no place in such a file, as "line N: what is wrong"; empty: nothing has. It goes before
+// toml++ 3.3, which is undefined where a character that is no ASCII stands neither in a string nor
+// in a comment, and where a table's name begins as none can.
+std::string misplaced(std::string_view text) {
   constexpr std::string_view kMark = "\xEF\xBB\xBF";  // of UTF-8, which may begin a file
   std::size_t line = 1;
+  bool begun = false;  // the line, by more than blanks
+  const auto here = [&line](const char* what) {
+    return "line " + std::to_string(line) + ": " + what;
+  };
   for (std::size_t at = text.starts_with(kMark) ? kMark.size() : 0; at < text.size();) {
     std::size_t next = at + 1;
     if (text[at] == '"' || text[at] == '\'') next = endOfString(text, at);
     if (text[at] == '#') next = std::min(text.find('\n', at), text.size());
-    if (static_cast<unsigned char>(text[at]) >= 0x80) return line;
+    if (static_cast<unsigned char>(text[at]) >= 0x80) {
+      return here(
+          "a character that is no ASCII stands outside of quotes: put the text in quotes, or take "
+          "the character out");
+    }
+    if (text[at] == '[' && !begun) {
+      return here("it begins with '[': there are no tables here, and no lists of lists");
+    }
+    begun = text[at] != '\n' && (begun || static_cast<unsigned char>(text[at]) > ' ');
     line += static_cast<std::size_t>(std::ranges::count(text.substr(at, next - at), '\n'));
     at = next;
   }
-  return 0;
+  return "";
 }
 
 }  // namespace
 
 Result<std::vector<TomlEntry>> parseToml(std::string_view text) {
-  if (const std::size_t line = lineOfStray(text); line != 0) {
-    return fail(ErrorCode::InvalidArgument,
-                "line " + std::to_string(line) +
-                    ": a character that is no ASCII stands outside of quotes: put the text in "
-                    "quotes, or take the character out");
+  if (std::string why = misplaced(text); !why.empty()) {
+    return fail(ErrorCode::InvalidArgument, std::move(why));
   }
   std::vector<TomlEntry> entries;
   try {
