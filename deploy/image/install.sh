@@ -52,10 +52,14 @@ kernel() {
 # The node's own user-mode driver, in copies, which stay what they are for a running program when
 # the driver is replaced. The manager uses them, and the device plugin gives them to containers,
 # whatever container runtime there is: one of NVIDIA's need not be the one that a pod gets, and is
-# told to bring nothing where the copies are.
+# told to bring nothing where the copies are. They are what that one brings for compute, utility and
+# video, but for what watches and shows; a driver has those of its version.
 COPIES=/var/lib/qgpu/kubelet/driver
 DRIVER='libcuda.so.1 libnvidia-ml.so.1 libnvidia-ptxjitcompiler.so.1 libnvidia-nvvm.so.4
-  libnvidia-gpucomp.so.* libnvidia-opencl.so.1 libcudadebugger.so.1 nvidia-smi'
+  libnvidia-gpucomp.so.* libnvidia-tileiras.so.* libnvidia-opencl.so.1 libnvidia-compiler.so.*
+  libnvidia-fatbinaryloader.so.* libnvidia-allocator.so.1 libnvidia-pkcs11.so.*
+  libnvidia-pkcs11-openssl3.so.* libcudadebugger.so.1 nvidia-smi
+  libnvcuvid.so.1 libnvidia-encode.so.1 libnvidia-opticalflow.so.1'
 # Of a driver on the node itself, or in a container of NVIDIA's GPU operator.
 DRIVER_ROOTS='/ /run/nvidia/driver/'
 DRIVER_FOLDERS='usr/lib/x86_64-linux-gnu usr/lib/aarch64-linux-gnu usr/lib64 usr/lib usr/bin'

@@ -232,7 +232,7 @@ typedef struct qgpu_note {
   uint32_t client;
   uint32_t object; /* of that client */
   uint32_t group;  /* that the channel belongs to; 0: it stands alone */
-  uint32_t engine; /* 1..8 graphics and compute, from 9 copies; 0: not known */
+  uint32_t engine; /* 1..8 graphics and compute, from 9 copies and video; 0: not known */
   uint32_t device; /* the card's number in the driver; ~0: not known */
   int32_t fd;      /* of the client's open file, in that process; -1: none is known */
   uint32_t reserved0;

@@ -844,6 +844,23 @@ TEST(Installer, CopiesTheNodesDriverAndFollowsItsUpgrade) {
   EXPECT_FALSE(fs::exists(node.root() / (copies + "libnvidia-gpucomp.so.535.54")));
 }
 
+// ffmpeg, DALI and TorchCodec load them by these names.
+TEST(Installer, CopiesWhatProgramsDecodeAndEncodeVideoWith) {
+  const Node node;
+  const std::string home = "usr/lib/x86_64-linux-gnu/", copies = "var/lib/qgpu/kubelet/driver/";
+  node.root().write(home + "libcuda.so.1", "cuda");
+  const std::vector<std::string> video = {"libnvcuvid.so", "libnvidia-encode.so",
+                                          "libnvidia-opticalflow.so"};
+  for (const std::string& name : video) {
+    node.root().write(home + name + ".580.105.08", name);
+    fs::create_symlink(name + ".580.105.08", node.root() / (home + name + ".1"));
+  }
+  ASSERT_EQ(node.install().status, 0);
+  for (const std::string& name : video) {
+    EXPECT_EQ(readText(node.root() / (copies + name + ".1")), name);
+  }
+}
+
 // A runtime of NVIDIA's brings nothing to the manager, and only those pods have it that ask for it
 // or whose node has it as the default.
 TEST(Installer, CopiesTheDriverWhateverContainerRuntimesAreKnown) {

@@ -1,15 +1,20 @@
 // A tenant that loads NVIDIA's own driver libraries, without a card. It reads commands and answers
 // each with a line.
 
+#include <cstdint>
 #include <cstring>
 #include <dlfcn.h>
+#include <fstream>
 #include <iostream>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
+#include <vector>
 
 #include "services/nvidia_abi/cuda_calls.h"
 #include "tests/cuda_stand_in/calls.h"
@@ -109,6 +114,53 @@ Result map(Piece& piece) {
   return rc == kSuccess ? allow(piece.address, piece.bytes, &access, 1) : rc;
 }
 
+// --- video, without a card ---
+
+// Of what a loaded library may keep what it found in, its data and the heap: begin and end.
+std::vector<std::pair<std::uintptr_t, std::uintptr_t>> dataOf(const std::string& name) {
+  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> parts;
+  std::ifstream maps("/proc/self/maps");
+  bool last = false;  // was the library's; what it has no file for lies behind
+  for (std::string line; std::getline(maps, line);) {
+    std::istringstream in(line);
+    std::uintptr_t begin = 0, end = 0;
+    std::string access, offset, device, inode, path;
+    in >> std::hex >> begin >> std::ws;
+    in.ignore(1);
+    in >> end >> access >> offset >> device >> inode >> path;
+    last = path.find(name) != path.npos || (last && path.empty());
+    if ((last || path == "[heap]") && access.starts_with("rw")) parts.emplace_back(begin, end);
+  }
+  return parts;
+}
+
+// The hooked functions whose address stands in the data of NVIDIA's library for decoding, which
+// looks up all that it will call at its first own call. Libraries for both must load and answer.
+std::string videoLooksUp() {
+  void* const decode = library("libnvcuvid.so.1");
+  void* const encode = library("libnvidia-encode.so.1");
+  const auto highest =
+      reinterpret_cast<int (*)(std::uint32_t*)>(dlsym(encode, "NvEncodeAPIGetMaxSupportedVersion"));
+  std::uint32_t version = 0;
+  const int told = highest(&version);
+  const auto lock = reinterpret_cast<Result (*)(void**, Ctx)>(dlsym(decode, "cuvidCtxLockCreate"));
+  void* made = nullptr;
+  std::string all = std::to_string(told) + " " + std::to_string(version >> 4) + " " +
+                    std::to_string(lock(&made, nullptr));
+  std::set<void*> there;
+  for (const auto& [begin, end] : dataOf("libnvcuvid.so")) {
+    for (std::uintptr_t at = begin; at + sizeof(void*) <= end; at += sizeof(void*)) {
+      there.insert(*reinterpret_cast<void**>(at));
+    }
+  }
+  there.erase(nullptr);
+#define QGPU_TELL(symbol, base, since, stream, types) \
+  if (there.contains(dlsym(driver(), #symbol))) all += std::string(" ") + #symbol;
+  QGPU_CUDA_HOOKED(QGPU_TELL)
+#undef QGPU_TELL
+  return all;
+}
+
 // How a child ends that asks for CUDA once more and leaves by exit(), where the library cleans up:
 // "exit N" or "signal N".
 std::string inFork() {
@@ -154,6 +206,7 @@ std::string obey(const std::string& line) {
   in >> verb;
   if (verb == "hooks") return hooks();
   if (verb == "fork") return inFork();
+  if (verb == "video") return videoLooksUp();
   if (verb == "questions") return std::to_string(kernel().calls(nvidia::rm::kEscCheckVersion));
   if (verb == "allocations") return std::to_string(kernel().calls(nvidia::rm::kEscAlloc));
   if (verb == "held") return std::to_string(kernel().bytes());

@@ -204,7 +204,8 @@ TEST_F(Drivers, MemoryCountsWhereTheLibraryAsksTheKernelForIt) {
     EXPECT_EQ(tenant.ask("unmap 1"), "0");
     EXPECT_EQ(card.manager.bytes(), before);
     EXPECT_TRUE(card.charges(tenant));
-    EXPECT_EQ(tenant.errors(), "");
+    EXPECT_EQ(tenant.errors(),
+              "qgpu: 256 MiB refused: 128 of 256 MiB in use; start with --memory 384MiB\n");
   }
 }
 
@@ -262,6 +263,28 @@ TEST_F(Drivers, TheChannelsOfAContextAreTold) {
     EXPECT_EQ(tenant.errors(), "");
     tenant.kill();
   }
+}
+
+// They decode with functions of CUDA that they look up themselves, and with files of the driver
+// that they open themselves. Each function that has a hook is the hook in a tenant.
+TEST_F(Drivers, LibrariesForVideoAnswerAsTheyDoAndAreGivenTheHooks) {
+  int met = 0;
+  for (const fs::path& driver : all_) {
+    if (!fs::exists(driver / "libnvcuvid.so.1")) continue;
+    SCOPED_TRACE(driver);
+    Card card(driver);
+    GuestChild tenant(card.tenant(), QGPU_DRIVER_PROGRAM), bare(card.bare(), QGPU_DRIVER_PROGRAM);
+    ASSERT_EQ(bare.ask("init"), "0");
+    ASSERT_EQ(tenant.ask("init"), "0");
+    const std::string told = bare.ask("video");
+    for (const char* name : {"cuLaunchKernel", "cuMemAlloc_v2", "cuMemcpyDtoHAsync_v2"}) {
+      EXPECT_NE(told.find(name), told.npos) << told;
+    }
+    EXPECT_EQ(tenant.ask("video"), told);
+    EXPECT_EQ(tenant.errors(), "");
+    ++met;
+  }
+  if (met == 0) GTEST_SKIP() << "none of the drivers has libraries for video";
 }
 
 // It asks NVML for the memory by name, and for the processes by a table of its own.

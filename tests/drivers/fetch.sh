@@ -1,7 +1,8 @@
 #!/bin/sh
-# fetch.sh FOLDER: NVIDIA's own libcuda.so.1, libnvidia-ml.so.1 and nvidia-smi of several driver
-# branches, as Debian packs them in non-free, into FOLDER/VERSION. Nothing is installed, and apt's
-# own state is left alone. A branch that its archive does not have (any more) is named and left out.
+# fetch.sh FOLDER: NVIDIA's own libcuda.so.1, libnvidia-ml.so.1, libraries for video and nvidia-smi
+# of several driver branches, as Debian packs them in non-free, into FOLDER/VERSION. Nothing is
+# installed, and apt's own state is left alone. A branch that its archive does not have (any more)
+# is named and left out.
 set -eu
 
 FOLDER=${1:?usage: fetch.sh FOLDER}
@@ -23,9 +24,9 @@ branches() {
 sid          libnvidia-tesla-450-cuda1 libnvidia-tesla-450-ml1
 bookworm     libnvidia-tesla-470-cuda1 libnvidia-tesla-470-ml1
 sid          libnvidia-tesla-cuda1 libnvidia-tesla-ml1
-bookworm     libcuda1 libnvidia-ml1 nvidia-smi
-trixie       libcuda1 libnvidia-ml1 nvidia-smi
-experimental libcuda1 libnvidia-ml1
+bookworm     libcuda1 libnvidia-ml1 libnvidia-encode1 libnvcuvid1 nvidia-smi
+trixie       libcuda1 libnvidia-ml1 libnvidia-encode1 libnvcuvid1 nvidia-smi
+experimental libcuda1 libnvidia-ml1 libnvidia-encode1 libnvcuvid1
 TEXT
 }
 
@@ -51,6 +52,9 @@ keep() {
   mkdir -p "$to"
   cp "$found" "$to/libcuda.so.1"
   cp "$(find "$1" -name 'libnvidia-ml.so.[1-9]*.*' -type f)" "$to/libnvidia-ml.so.1"
+  for video in libnvidia-encode libnvcuvid; do
+    find "$1" -name "$video.so.[1-9]*.*" -type f -exec cp {} "$to/$video.so.1" \;
+  done
   find "$1" -name nvidia-smi -type f -perm -100 -exec cp {} "$to/" \;
   echo "fetch.sh: driver $version"
 }

@@ -57,7 +57,7 @@ struct Channel {
   std::uint32_t client = 0;
   std::uint32_t channel = 0;
   std::uint32_t group = 0;     // that it belongs to; 0: it stands alone
-  std::uint32_t engine = 0;    // 1..8: graphics and compute, from 9 copies; 0: not known
+  std::uint32_t engine = 0;    // 1..8: graphics and compute, from 9 copies and video; 0: not known
   std::uint32_t process = 0;   // the caller's name for whose it is
   int fd = -1;                 // of its client's open file, in that process
   std::uint32_t device = ~0u;  // the driver's number of its card; ~0: not known

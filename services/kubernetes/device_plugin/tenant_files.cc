@@ -232,7 +232,7 @@ void TenantFiles::addNvidia(ContainerSetup& setup, const std::vector<PluginCard>
   std::vector<ContainerSetup::Mount> driver = this->driver();
   if (driver.empty() || setup.deviceNodes.empty()) {
     setup.environment["NVIDIA_VISIBLE_DEVICES"] = "all";
-    setup.environment["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility";
+    setup.environment["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility,video";
     setup.wide =
         "no driver and device nodes are here to give, so NVIDIA's container runtime is "
         "asked for them, and brings every card";

@@ -367,6 +367,7 @@ TEST_F(InjectionOnOldContainerd, ItGetsTheNodesOfAllSharedCardsAndItIsSaid) {
 TEST_F(Injection, WhereNoDriverWasCopiedTheRuntimeIsAskedToBringIt) {
   const Container container = startPod();
   EXPECT_EQ(container.environment.at("NVIDIA_VISIBLE_DEVICES"), "all");
+  EXPECT_EQ(container.environment.at("NVIDIA_DRIVER_CAPABILITIES"), "compute,utility,video");
   for (const auto& [inside, outside] : container.mounts) {
     EXPECT_EQ(inside.find("libcuda"), std::string::npos);
   }
