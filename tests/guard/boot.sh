@@ -31,7 +31,7 @@ done
 {
   echo '#!/bin/busybox sh'
   echo '/bin/busybox --install -s /bin'
-  echo "export PATH=/bin:/usr/bin HOME=/root ${SET:-}"
+  echo "export PATH=/bin:/usr/bin:/usr/sbin HOME=/root ${SET:-}"
   echo 'mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev'
   echo 'mount -t bpf bpf /sys/fs/bpf; ln -s /proc/self/fd /dev/fd'
   echo 'ip link set lo up; hostname guest'

@@ -46,7 +46,8 @@ of_test() {
       ;;
     e2e_guarded_*_test)
       echo "$build/bin/qgpu-manager $build/bin/qgpu-kubelet-plugin $build/lib/libqgpu.so" \
-        "$build/bin/guard_tenant $build/bin/guard_stays $sources/deploy/kubernetes"
+        "$build/bin/guard_tenant $build/bin/guard_stays $sources/deploy/kubernetes" \
+        "$(command -v runc || true)"
       ;;
   esac
 }

@@ -4,6 +4,10 @@
 
 #include <cerrno>
 #include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include "tests/e2e/kubernetes/guarded.h"
@@ -12,6 +16,8 @@
 
 namespace qgpu::e2e::guarded_pods_test {
 namespace {
+
+namespace fs = std::filesystem;
 
 const ContainerName kSecond{"web", "train-1", "main"};
 
@@ -55,6 +61,44 @@ struct GuardedPods : KubeletApi {
     return all;
   }
 
+  // What a shell printed in a container that runc made of the answers in the pod's cgroup, with
+  // runc's own nodes in its /dev, among them those that are the cards here. Its root is this one's.
+  std::string inRunc(const std::string& uid, const std::string& commands,
+                     const ContainerName& who = kMain) {
+    const std::string bundle = dir / "bundle";
+    fs::create_directories(bundle + "/root");
+    EXPECT_EQ(run({"runc", "spec", "--bundle", bundle}).status, 0);
+    Json spec = Json::parse(contentOf(bundle + "/config.json"));
+    spec["root"] = {{"path", bundle + "/root"}};
+    spec["process"]["terminal"] = false;
+    spec["process"]["args"] = {"/bin/sh", "-c", commands};
+    spec["linux"]["cgroupsPath"] = cgroups.pathOf(uid) + "/made";
+    for (const auto& [name, value] : admitted[who.pod].environment) {
+      spec["process"]["env"].push_back(name + "=" + value);
+    }
+    std::map<std::string, std::string> mounts = admitted[who.pod].mounts;
+    const std::string programs = fs::path(binary("guard_tenant")).parent_path();
+    for (const std::string& folder : {std::string("/usr"), std::string("/bin"), std::string("/lib"),
+                                      std::string("/lib64"), programs}) {
+      mounts.emplace(folder, folder);
+    }
+    for (const auto& [inside, outside] : mounts) {
+      if (!fs::exists(outside)) continue;
+      spec["mounts"].push_back({{"destination", inside},
+                                {"source", outside},
+                                {"type", "bind"},
+                                {"options", {"rbind", "ro"}}});
+    }
+    std::ofstream(bundle + "/config.json") << spec;
+    // Where runc looks for cgroups. A root in memory alone, as in qemu, is none that it can leave.
+    const Finished ran =
+        run({"/bin/sh", "-c",
+             "mount -o bind " + cgroups.place() + " /sys/fs/cgroup && " + "exec runc --root " +
+                 bundle + "/state run --no-pivot --bundle " + bundle + " qgpu-guarded 2>&1"});
+    EXPECT_EQ(::umount2("/sys/fs/cgroup", MNT_DETACH), 0);
+    return ran.output;
+  }
+
   KubeletCgroups cgroups;
 };
 
@@ -66,6 +110,21 @@ TEST_F(GuardedPods, AProgramHasItsCardWhenItHasAttachedAndNotBefore) {
   EXPECT_EQ(attachesAndOpens("u1-1", kZero), 0);
   EXPECT_EQ(attachesAndOpens("u1-1", kFull), EPERM) << "that is no card of its";
   EXPECT_EQ(opens("u1-1", "/dev/null"), 0) << "what is no card's is not judged";
+}
+
+// What a runtime does for a container is judged as well: it makes nodes, and executes programs that
+// are linked statically.
+TEST_F(GuardedPods, AContainerOfRuncStartsAndHasItsCardWhenItHasAttached) {
+  if (run({"runc", "--version"}).status != 0) GTEST_SKIP() << "no runc is installed here";
+  cgroups.makeBurstable("u1-1");
+  startPod("u1-1", "sim-0");
+  if (HasFatalFailure()) return;
+  const std::string tenant = binary("guard_tenant");
+  EXPECT_EQ(inRunc("u1-1", tenant + " " + kZero + "; echo without $?; " + tenant + " " + kZero +
+                               " attach; echo attached $?; " + tenant + " " + kFull +
+                               " attach; echo other $?"),
+            "without 1\nattached 0\nother 1\n")
+      << manager->log();
 }
 
 TEST_F(GuardedPods, OfTwoPodsEachHasItsOwnCardAndOneWithoutCardsIsNotJudged) {

@@ -67,6 +67,10 @@ void KubeletCgroups::remove(const std::string& uid) {
   }
 }
 
+std::string KubeletCgroups::pathOf(const std::string& uid) const {
+  return pods_.at(uid).substr(place_.path().size());
+}
+
 std::vector<std::string> KubeletCgroups::inPod(const std::string& uid,
                                                const std::vector<std::string>& argv) {
   const std::string container = pods_.at(uid) + "/c" + std::to_string(made_.size());

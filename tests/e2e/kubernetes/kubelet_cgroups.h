@@ -26,6 +26,10 @@ class KubeletCgroups {
   void makeGuaranteed(const std::string& uid);
   void remove(const std::string& uid);
 
+  // The pod's, as a container runtime is told of it: a path in the hierarchy.
+  std::string pathOf(const std::string& uid) const;
+  // Where the hierarchy is mounted.
+  const std::string& place() const { return place_.path(); }
   // A command line for the same in a new container of the pod.
   std::vector<std::string> inPod(const std::string& uid, const std::vector<std::string>& argv);
 
