@@ -97,8 +97,9 @@ struct Piece {
 };
 std::map<int, Piece> pieces;
 
-Result create(Piece& piece, Size bytes) {
-  const MemProperties wanted{kPinned, 0, {1, 0}, nullptr, {}};
+// On the card, or of kind 3 on the host's node 0.
+Result create(Piece& piece, Size bytes, int kind) {
+  const MemProperties wanted{kPinned, 0, {kind, 0}, nullptr, {}};
   piece.bytes = bytes;
   return named<decltype(Calls::cuMemCreate)>("cuMemCreate")(&piece.name, bytes, &wanted, 0);
 }
@@ -177,10 +178,10 @@ std::string onMemory(const std::string& verb, std::istream& in) {
   int id = 0;
   in >> id;
   Piece& piece = pieces[id];
-  if (verb == "create") {
+  if (verb == "create" || verb == "create-on-host") {
     Size bytes = 0;
     in >> bytes;
-    return std::to_string(create(piece, bytes));
+    return std::to_string(create(piece, bytes, verb == "create" ? 1 : 3));
   }
   if (verb == "map") return std::to_string(map(piece));
   if (verb == "unmap") {

@@ -209,6 +209,61 @@ TEST_F(Drivers, MemoryCountsWhereTheLibraryAsksTheKernelForIt) {
   }
 }
 
+// As NCCL asks for it, in threads without a context too.
+TEST_F(Drivers, PhysicalMemoryOfTheHostCostsNothingAndNeedsNoContext) {
+  int taken = 0;
+  for (const fs::path& driver : all_) {
+    SCOPED_TRACE(driver);
+    FakeManager::Options options = cudaTask();
+    options.quotaBytes = 64 * kMiB;
+    Card card(driver, options);
+    if (card.major() < 525) continue;
+    GuestChild tenant(card.tenant(), QGPU_DRIVER_PROGRAM), bare(card.bare(), QGPU_DRIVER_PROGRAM);
+    ASSERT_EQ(tenant.ask("init"), "0") << tenant.errors();
+    ASSERT_EQ(bare.ask("init"), "0");
+    const std::uint64_t before = card.manager.bytes();
+    const std::string more = "create-on-host 1 " + std::to_string(128 * kMiB);  // than the quota
+    const std::string told = bare.ask(more);
+    EXPECT_EQ(tenant.ask(more), told);
+    EXPECT_EQ(card.manager.bytes(), before);
+    EXPECT_EQ(tenant.errors(), "");
+    if (told != "0") continue;  // there is no such place before CUDA 12.2
+    EXPECT_EQ(tenant.ask("release 1"), "0");
+    EXPECT_EQ(card.manager.bytes(), before);
+    ++taken;
+  }
+  if (taken == 0) GTEST_SKIP() << "none of the drivers makes memory on the host with this card";
+}
+
+// As llama.cpp's pool takes memory.
+TEST_F(Drivers, PiecesAreMappedUpToTheQuotaAndComeBack) {
+  for (const fs::path& driver : all_) {
+    SCOPED_TRACE(driver);
+    FakeManager::Options options = cudaTask();
+    options.quotaBytes = 64 * kMiB;
+    Card card(driver, options);
+    if (card.major() < 525) continue;
+    GuestChild tenant(card.tenant(), QGPU_DRIVER_PROGRAM);
+    ASSERT_EQ(tenant.ask("init"), "0") << tenant.errors();
+    const std::uint64_t before = card.manager.bytes();
+    std::uint64_t pieces = 0;
+    for (; pieces < 20; ++pieces) {
+      const std::string id = std::to_string(pieces);
+      if (tenant.ask("create " + id + " " + std::to_string(8 * kMiB)) != "0") break;
+      EXPECT_EQ(tenant.ask("map " + id), "0");
+      EXPECT_EQ(tenant.ask("release " + id), "0");
+    }
+    EXPECT_EQ(pieces, (64 * kMiB - before) / (8 * kMiB));
+    EXPECT_EQ(card.manager.bytes(), before + pieces * 8 * kMiB);
+    EXPECT_TRUE(card.charges(tenant));
+    for (std::uint64_t id = 0; id < pieces; ++id) {
+      EXPECT_EQ(tenant.ask("unmap " + std::to_string(id)), "0");
+    }
+    EXPECT_EQ(card.manager.bytes(), before);
+    EXPECT_TRUE(card.charges(tenant));
+  }
+}
+
 // Its files of the driver are nobody's any more; the library finds that as it would find a fork.
 TEST_F(Drivers, AForkedChildEndsAsItWouldAndHarmsNothingOfItsParents) {
   for (const fs::path& driver : all_) {
