@@ -164,6 +164,26 @@ struct Card {
   }
 };
 
+FakeManager::Options quotaOf(std::uint64_t mib) {
+  FakeManager::Options options = cudaTask();
+  options.quotaBytes = mib * kMiB;
+  return options;
+}
+
+// With each driver that finds the card: check(Card&, GuestChild& tenant) of a tenant that started.
+template <typename Check>
+void onEachCard(const std::set<fs::path>& drivers, const FakeManager::Options& options,
+                const Check& check) {
+  for (const fs::path& driver : drivers) {
+    SCOPED_TRACE(driver);
+    Card card(driver, options);
+    if (card.major() < 525) continue;
+    GuestChild tenant(card.tenant(), QGPU_DRIVER_PROGRAM);
+    ASSERT_EQ(tenant.ask("init"), "0") << tenant.errors();
+    check(card, tenant);
+  }
+}
+
 // CUDA's library from 535 on asks for no version, so libqgpu.so would never know how to read the
 // rest if it did not ask itself.
 TEST_F(Drivers, TheKernelsVersionIsAskedForOnceAlsoWhereNobodyElseAsks) {
@@ -184,14 +204,7 @@ TEST_F(Drivers, TheKernelsVersionIsAskedForOnceAlsoWhereNobodyElseAsks) {
 // Those that find the card. What they ask the kernel for is counted, for as long as they hold it: a
 // piece that is mapped outlives its release.
 TEST_F(Drivers, MemoryCountsWhereTheLibraryAsksTheKernelForIt) {
-  for (const fs::path& driver : all_) {
-    SCOPED_TRACE(driver);
-    FakeManager::Options options = cudaTask();
-    options.quotaBytes = 256 * kMiB;
-    Card card(driver, options);
-    if (card.major() < 525) continue;
-    GuestChild tenant(card.tenant(), QGPU_DRIVER_PROGRAM);
-    ASSERT_EQ(tenant.ask("init"), "0") << tenant.errors();
+  onEachCard(all_, quotaOf(256), [&](Card& card, GuestChild& tenant) {
     EXPECT_EQ(card.manager.slot(0).counted, std::uint32_t{QGPU_COUNTED_BY_DRIVER});
     const std::uint64_t before = card.manager.bytes();
     EXPECT_EQ(tenant.ask("create 1 " + std::to_string(128 * kMiB)), "0");
@@ -206,20 +219,14 @@ TEST_F(Drivers, MemoryCountsWhereTheLibraryAsksTheKernelForIt) {
     EXPECT_TRUE(card.charges(tenant));
     EXPECT_EQ(tenant.errors(),
               "qgpu: 256 MiB refused: 128 of 256 MiB in use; start with --memory 384MiB\n");
-  }
+  });
 }
 
 // As NCCL asks for it, in threads without a context too.
 TEST_F(Drivers, PhysicalMemoryOfTheHostCostsNothingAndNeedsNoContext) {
   int taken = 0;
-  for (const fs::path& driver : all_) {
-    SCOPED_TRACE(driver);
-    FakeManager::Options options = cudaTask();
-    options.quotaBytes = 64 * kMiB;
-    Card card(driver, options);
-    if (card.major() < 525) continue;
-    GuestChild tenant(card.tenant(), QGPU_DRIVER_PROGRAM), bare(card.bare(), QGPU_DRIVER_PROGRAM);
-    ASSERT_EQ(tenant.ask("init"), "0") << tenant.errors();
+  onEachCard(all_, quotaOf(64), [&](Card& card, GuestChild& tenant) {
+    GuestChild bare(card.bare(), QGPU_DRIVER_PROGRAM);
     ASSERT_EQ(bare.ask("init"), "0");
     const std::uint64_t before = card.manager.bytes();
     const std::string more = "create-on-host 1 " + std::to_string(128 * kMiB);  // than the quota
@@ -227,24 +234,17 @@ TEST_F(Drivers, PhysicalMemoryOfTheHostCostsNothingAndNeedsNoContext) {
     EXPECT_EQ(tenant.ask(more), told);
     EXPECT_EQ(card.manager.bytes(), before);
     EXPECT_EQ(tenant.errors(), "");
-    if (told != "0") continue;  // there is no such place before CUDA 12.2
+    if (told != "0") return;  // there is no such place before CUDA 12.2
     EXPECT_EQ(tenant.ask("release 1"), "0");
     EXPECT_EQ(card.manager.bytes(), before);
     ++taken;
-  }
+  });
   if (taken == 0) GTEST_SKIP() << "none of the drivers makes memory on the host with this card";
 }
 
 // As llama.cpp's pool takes memory.
 TEST_F(Drivers, PiecesAreMappedUpToTheQuotaAndComeBack) {
-  for (const fs::path& driver : all_) {
-    SCOPED_TRACE(driver);
-    FakeManager::Options options = cudaTask();
-    options.quotaBytes = 64 * kMiB;
-    Card card(driver, options);
-    if (card.major() < 525) continue;
-    GuestChild tenant(card.tenant(), QGPU_DRIVER_PROGRAM);
-    ASSERT_EQ(tenant.ask("init"), "0") << tenant.errors();
+  onEachCard(all_, quotaOf(64), [&](Card& card, GuestChild& tenant) {
     const std::uint64_t before = card.manager.bytes();
     std::uint64_t pieces = 0;
     for (; pieces < 20; ++pieces) {
@@ -261,17 +261,13 @@ TEST_F(Drivers, PiecesAreMappedUpToTheQuotaAndComeBack) {
     }
     EXPECT_EQ(card.manager.bytes(), before);
     EXPECT_TRUE(card.charges(tenant));
-  }
+  });
 }
 
 // Its files of the driver are nobody's any more; the library finds that as it would find a fork.
 TEST_F(Drivers, AForkedChildEndsAsItWouldAndHarmsNothingOfItsParents) {
-  for (const fs::path& driver : all_) {
-    SCOPED_TRACE(driver);
-    Card card(driver);
-    if (card.major() < 525) continue;
-    GuestChild tenant(card.tenant(), QGPU_DRIVER_PROGRAM), bare(card.bare(), QGPU_DRIVER_PROGRAM);
-    ASSERT_EQ(tenant.ask("init"), "0") << tenant.errors();
+  onEachCard(all_, cudaTask(), [&](Card& card, GuestChild& tenant) {
+    GuestChild bare(card.bare(), QGPU_DRIVER_PROGRAM);
     ASSERT_EQ(bare.ask("init"), "0");
     EXPECT_EQ(tenant.ask("create 1 " + std::to_string(16 * kMiB)), "0");
     const std::uint64_t before = card.manager.bytes();
@@ -282,21 +278,15 @@ TEST_F(Drivers, AForkedChildEndsAsItWouldAndHarmsNothingOfItsParents) {
     EXPECT_EQ(tenant.ask("unmap 1"), "0");
     EXPECT_EQ(card.manager.bytes(), before - 16 * kMiB);
     EXPECT_EQ(tenant.errors(), "");
-  }
+  });
 }
 
 // A context's eight channels are told as they are made, in one group that computes, before the
 // library waits for the card to work, which this one never does.
 TEST_F(Drivers, TheChannelsOfAContextAreTold) {
-  for (const fs::path& driver : all_) {
-    SCOPED_TRACE(driver);
-    FakeManager::Options options = cudaTask();
-    options.suspend = QGPU_SUSPEND_RM;
-    options.quotaBytes = 4096 * kMiB;
-    Card card(driver, options);
-    if (card.major() < 525) continue;
-    GuestChild tenant(card.tenant(), QGPU_DRIVER_PROGRAM);
-    ASSERT_EQ(tenant.ask("init"), "0") << tenant.errors();
+  FakeManager::Options options = quotaOf(4096);
+  options.suspend = QGPU_SUSPEND_RM;
+  onEachCard(all_, options, [&](Card& card, GuestChild& tenant) {
     ASSERT_EQ(tenant.ask("context"), "begun");
     const auto channels = [&] {
       std::vector<qgpu_note> made;
@@ -317,20 +307,17 @@ TEST_F(Drivers, TheChannelsOfAContextAreTold) {
     EXPECT_TRUE(card.charges(tenant)) << "of the host's memory, so far";
     EXPECT_EQ(tenant.errors(), "");
     tenant.kill();
-  }
+  });
 }
 
 // They decode with functions of CUDA that they look up themselves, and with files of the driver
 // that they open themselves. Each function that has a hook is the hook in a tenant.
 TEST_F(Drivers, LibrariesForVideoAnswerAsTheyDoAndAreGivenTheHooks) {
   int met = 0;
-  for (const fs::path& driver : all_) {
-    if (!fs::exists(driver / "libnvcuvid.so.1")) continue;
-    SCOPED_TRACE(driver);
-    Card card(driver);
-    GuestChild tenant(card.tenant(), QGPU_DRIVER_PROGRAM), bare(card.bare(), QGPU_DRIVER_PROGRAM);
+  onEachCard(all_, cudaTask(), [&](Card& card, GuestChild& tenant) {
+    if (!fs::exists(card.driver / "libnvcuvid.so.1")) return;
+    GuestChild bare(card.bare(), QGPU_DRIVER_PROGRAM);
     ASSERT_EQ(bare.ask("init"), "0");
-    ASSERT_EQ(tenant.ask("init"), "0");
     const std::string told = bare.ask("video");
     for (const char* name : {"cuLaunchKernel", "cuMemAlloc_v2", "cuMemcpyDtoHAsync_v2"}) {
       EXPECT_NE(told.find(name), told.npos) << told;
@@ -338,7 +325,7 @@ TEST_F(Drivers, LibrariesForVideoAnswerAsTheyDoAndAreGivenTheHooks) {
     EXPECT_EQ(tenant.ask("video"), told);
     EXPECT_EQ(tenant.errors(), "");
     ++met;
-  }
+  });
   if (met == 0) GTEST_SKIP() << "none of the drivers has libraries for video";
 }
 
