@@ -23,7 +23,7 @@
 # After a restart the node tells every stored task in the same way; where the database is new, those
 # that the run dir says live (D5). The attach server withholds gateOpened of a non-online task until
 # each process that its run dir lists has re-attached and obeys its new gate page, is dead, or
-# 500 ms have passed (HAZARDS 8).
+# 500 ms have passed since the node started (HAZARDS 8).
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("qgpu::schema");
@@ -84,7 +84,8 @@ struct Envelope {
 
     # --- node <-> attach server: the number of this manager (HAZARDS 23) ---
     incarnationSeen @30 :Incarnation;   # attach -> node: a guest has met this one or a later one
-    incarnationChosen @31 :Incarnation; # node -> attach: the one in force, committed
+    incarnationChosen @31 :Incarnation; # node -> attach: the one in force, committed: at its start,
+                                        # and whenever it was raised
 
     # --- cluster; see schema/cluster.capnp ---
     fromMember @32 :C.FromMember;       # member -> its link -> (network) -> scheduler

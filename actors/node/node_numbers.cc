@@ -60,6 +60,12 @@ void NodeNumbers::onIncarnationSeen(std::uint32_t value) {
   if (value != UINT32_MAX) incarnationSeen_ = std::max(incarnationSeen_, value);
 }
 
+// The attach server's time of recovery begins with that (HAZARDS 8).
+void NodeNumbers::start() {
+  started_ = true;
+  tellIncarnation();
+}
+
 void NodeNumbers::tellIncarnation() {
   node_.tell(node_.peers().attach, [value = incarnation_](schema::Envelope::Builder envelope) {
     envelope.initIncarnationChosen().setValue(value);

@@ -41,7 +41,7 @@ class NodeNumbers final : public ChangeOwner {
   // --- the incarnation: in force, and durable once started() ---
   std::uint32_t incarnation() const { return incarnation_; }
   bool started() const { return started_; }
-  void start() { started_ = true; }
+  void start();
   // A guest has met this one. What this manager hands out from now on is above all of those; the
   // attach server has refused what no manager can have given out.
   void onIncarnationSeen(std::uint32_t value);

@@ -42,9 +42,7 @@ Status AttachServer::begin() {
   Status opened = list_.open(options_.runDir);
   if (opened) opened = records_.open(options_.runDir);
   if (opened) opened = readAttachedList();
-  if (!opened) return opened;
-  recoveryTimer_ = loop_.after(options_.recovery, [this] { endRecovery(); });
-  return ok();
+  return opened;
 }
 
 void AttachServer::arrive(Arrival arrival) {
@@ -260,6 +258,9 @@ void AttachServer::closed(schema::TaskClosed::Reader closed) {
 }
 
 void AttachServer::incarnationChosen(schema::Incarnation::Reader chosen) {
+  if (!std::exchange(nodeStarted_, true)) {
+    recoveryTimer_ = loop_.after(options_.recovery, [this] { endRecovery(); });
+  }
   roster_.incarnationChosen(chosen.getValue());
 }
 

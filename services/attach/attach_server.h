@@ -49,9 +49,9 @@ struct AttachServerOptions : GuestTaskOptions {
   std::string runDir;
   std::uint32_t incarnation = 1;   // of this manager, committed before it is used
   Nanos helloWithin = seconds(2);  // how long one waits for its answer
-  Nanos recovery = millis(500);
-  Nanos killGrace = seconds(2);  // between SIGTERM and SIGKILL
-  Guard* guard = nullptr;        // told who owns a task, and who attached; null: there is none
+  Nanos recovery = millis(500);    // from the start of the node
+  Nanos killGrace = seconds(2);    // between SIGTERM and SIGKILL
+  Guard* guard = nullptr;          // told who owns a task, and who attached; null: there is none
 };
 
 // AttachPort has one. All runs on the card loop, but arrive(), which the listener's thread calls.
@@ -67,15 +67,15 @@ class AttachServer final : private RosterPlatform {
   AttachServer& operator=(const AttachServer&) = delete;
   ~AttachServer();
 
-  // Reads who was attached; the time of recovery runs from here. Unavailable: the folder can't be
-  // made or read.
+  // Reads who was attached. Unavailable: the folder can't be made or read.
   Status begin();
 
   // From the listener's thread.
   void arrive(Arrival arrival);
 
   // Messages of the node: a task is bound, and gets its pages; its binding is over; the number of
-  // this manager that is in force from now on (HAZARDS 23).
+  // this manager that is in force from now on (HAZARDS 23). The first of these says that the node
+  // has started, and the time of recovery runs from there: until then nobody knows its tasks.
   void known(schema::TaskKnown::Reader known);
   void closed(schema::TaskClosed::Reader closed);
   void incarnationChosen(schema::Incarnation::Reader chosen);
@@ -155,6 +155,7 @@ class AttachServer final : private RosterPlatform {
   std::uint64_t lastHello_ = 0;
   std::map<AttachedEntry, Listed> listed_;
   std::map<std::uint64_t, Loop::TimerKey> killing_;  // of the SIGKILL, by task
+  bool nodeStarted_ = false;
   Loop::TimerKey recoveryTimer_ = 0;
 };
 

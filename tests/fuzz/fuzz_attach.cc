@@ -103,6 +103,7 @@ class Manager {
     config.server.recovery = recovery == Recovery::Over ? Nanos(0) : seconds(3600);
     port_ = std::make_unique<AttachPort>(machine_.dispatcher, room_, std::move(config));
     require(port_->listen().ok(), "a socket in a folder of our own");
+    tellIncarnation(server().incarnation());
     for (std::uint64_t task = 1; task <= kClosedTask; ++task) tellTask(task);
     tellClosed(kClosedTask);
     turn();

@@ -9,8 +9,8 @@
 namespace qgpu::sim {
 namespace {
 
-// A new manager may open gates once every process of the last one is accounted for, or after this
-// (HAZARDS 8).
+// A new manager may open gates once every process of the last one is accounted for, or so long
+// after its node has started (HAZARDS 8).
 constexpr Nanos kRecovery = millis(500);
 // From when the driver puts a held task's channel back on the card by itself until it is off again;
 // and from when work is seen to retire.
@@ -57,6 +57,7 @@ void GuestCheck::onBoot(const Boot& boot, Nanos now) {
   active_ = resumed_ = now;
   life_ = boot.life;
   bootAt_ = now;
+  startedAt_ = kNever;
   serves_ = true;
   due_ = kNever;
 }
@@ -73,7 +74,9 @@ void GuestCheck::onTurn(const Carried& message, Nanos now) {
   if (toCard || message.to == attach_) cardLoopRuns(now);
   if (now > due_) overdue(now);
   if (message.message.isJoined()) return joined(message);
-  if (message.to != attach_ || !message.message.isGateOrder()) return;
+  if (message.to != attach_) return;
+  if (message.message.isIncarnationChosen()) startedAt_ = std::min(startedAt_, now);
+  if (!message.message.isGateOrder()) return;
   const auto order = message.message.getGateOrder();
   if (order.getOrder() == schema::GateOrder::Order::CLOSE) shut(taskOf(order.getTask()));
 }
@@ -137,7 +140,7 @@ void GuestCheck::openedOn(Task& task, std::uint32_t card, Nanos now) {
                  std::to_string(card));
   }
   open.push_back(task.id);
-  if (now - bootAt_ >= kRecovery) return;
+  if (startedAt_ != kNever && now - startedAt_ >= kRecovery) return;
   for (const Task& other : tasks_) {
     if (other.id == task.id || other.online() || !other.honest) continue;
     if ((other.cards >> card & 1) == 0) continue;

@@ -90,6 +90,7 @@ class GuestCheck final : public Watch {
   std::uint32_t life_ = 0;
   bool serves_ = false;
   Nanos bootAt_{0};
+  Nanos startedAt_ = kNever;  // when the attach server heard that the node has
   Nanos due_ = kNever;
   Nanos active_{0};   // when the cards' loop was last seen to do something ...
   Nanos resumed_{0};  // ... and when, after having done nothing for long

@@ -33,7 +33,6 @@ SimAttach::SimAttach(Host& host, Watch& watch, ActorId self, RunDir& runDir,
                 [this](const AttachedEntry& entry) { return !machine_.lives(entry.pid); });
   listed_ = runDir_.attached;
   for (const AttachedEntry& entry : listed_) roster_.expect(entry);
-  at(host_.now() + options_.recovery, [this] { endRecovery(); });
   host_.attach(self, *this);
 }
 
@@ -51,6 +50,9 @@ void SimAttach::handle(schema::Envelope::Reader message, Turn& turn) {
     case schema::Envelope::TASK_CLOSED:
       return closed(message.getTaskClosed());
     case schema::Envelope::INCARNATION_CHOSEN:
+      if (!std::exchange(nodeStarted_, true)) {
+        at(host_.now() + options_.recovery, [this] { endRecovery(); });
+      }
       return roster_.incarnationChosen(message.getIncarnationChosen().getValue());
     case schema::Envelope::REPORT_ASKED:
       for (auto& [id, task] : tasks_) {

@@ -100,8 +100,7 @@ struct SimAttachOptions : GuestTaskOptions {
 
 class SimAttach final : public Actor, private GatePlatform, private RosterPlatform {
  public:
-  // `self` was reserved on the card loop; the time of recovery runs from here. RunDir and Machine
-  // outlive it.
+  // `self` was reserved on the card loop. RunDir and Machine outlive it.
   SimAttach(Host& host, Watch& watch, ActorId self, RunDir& runDir, qgpu::sim::Machine& machine,
             SimAttachOptions options, Dice dice);
   SimAttach(const SimAttach&) = delete;
@@ -222,6 +221,7 @@ class SimAttach final : public Actor, private GatePlatform, private RosterPlatfo
   GatePort port_;
   TokenBook book_;
   Roster roster_;
+  bool nodeStarted_ = false;
   std::map<std::uint64_t, Hello> hellos_;      // without an answer, by serial
   std::vector<AttachedEntry> listed_;          // by an earlier manager, and not back yet
   std::map<std::uint64_t, TimerKey> killing_;  // of the SIGKILL, by task

@@ -196,6 +196,7 @@ void AttachTest::start(schema::Suspend suspend) {
   room_ = std::make_unique<AttachPort>(machine_->dispatcher, machine_->room, std::move(config));
   const Status listening = room_->listen();
   ASSERT_TRUE(listening.ok()) << listening.error().message;
+  if (nodeStarts) tellIncarnation(serverOptions.incarnation);
   serverOptions.incarnation++;
 }
 

@@ -136,6 +136,7 @@ class AttachTest : public ::testing::Test {
   }
   std::size_t pendingHellos() const { return room_->listener().silent() + waitingHellos(); }
 
+  bool nodeStarts = true;  // and says so, as start() ends; else tellIncarnation() does
   AttachServerOptions serverOptions;
   AttachListenerOptions listenerOptions;
   GatePortOptions gateOptions;

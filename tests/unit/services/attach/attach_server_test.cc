@@ -567,6 +567,28 @@ TEST_F(AttachServerTest, HAZARDS8_AfterTheTimeOfRecoveryTheCardGoesOn) {
   EXPECT_GE(node.last(Which::GATE_OPENED, 8)->heardAt - from, millis(30));
 }
 
+// As on a disk that takes its time: until the node's row is written, nobody knows its tasks.
+TEST_F(AttachServerTest, HAZARDS8_TheTimeOfRecoveryRunsFromTheStartOfTheNode) {
+  start();
+  bind(7);
+  const auto client = attachSelf(7);
+  serverOptions.recovery = Nanos(0);
+  nodeStarts = false;
+  start();
+  node.heard.clear();
+  auto comes = GuestClient::begin(socket(), GuestClient::hello(tokenOf(9)), -1);
+  ASSERT_TRUE(comes.ok());
+  ASSERT_TRUE(until([&] { return waitingHellos() == 1; }));
+  tellTask(8, schema::TaskClass::OFFLINE, mebibytes(64));
+  turns(5);
+  EXPECT_EQ(waitingHellos(), 1u) << "its task may be one of which the node has yet to tell";
+  EXPECT_EQ(node.count(Which::GATE_OPENED, 8), 0u) << "a process of task 7 may be at work";
+  tellIncarnation(room().server().incarnation());
+  ASSERT_TRUE(until([&] { return node.count(Which::GATE_OPENED, 8) == 1; }));
+  ASSERT_TRUE(until([&] { return waitingHellos() == 0; }));
+  EXPECT_NE(comes->finish(0).error().message.find("no task has this token"), std::string::npos);
+}
+
 TEST_F(AttachServerTest, HAZARDS8_AGuestThatIsFasterThanTheNodeIsNotTurnedAway) {
   serverOptions.recovery = seconds(15);
   start();

@@ -210,7 +210,7 @@ TEST_F(GatePortRmTest, WhatAnEarlierManagerTookOffIsPutBackWithoutAHold) {
   ASSERT_TRUE(isOff(0));
 }
 
-// As where the new manager's node starts so slowly that the recovery is over before.
+// As where it comes back so late that the recovery is over before.
 TEST_F(GatePortRmTest, A3_WhoComesBackAtWorkAfterItsHoldIsTakenOff) {
   start(schema::Suspend::RM);
   auto client = working(7, 100);

@@ -51,7 +51,9 @@ class GatePortTest : public AttachTest {
     start(schema::Suspend::FREEZE);
     bind(7, schema::TaskClass::OFFLINE);
     auto client = attachSelf(7);
-    if (client) EXPECT_TRUE(inForce(*client, open(7, true)) && client->admit(0));
+    if (client) {
+      EXPECT_TRUE(inForce(*client, open(7, true)) && client->admit(0));
+    }
     return client;
   }
 };
