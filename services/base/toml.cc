@@ -1,6 +1,11 @@
 #include "services/base/toml.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <kj/encoding.h>
 #include <optional>
 #include <toml++/toml.h>
 #include <utility>
@@ -28,6 +33,11 @@ void readValue(const toml::node& node, TomlEntry& entry) {
   } else if (const auto* number = node.as_integer()) {
     entry.kind = Kind::Number;
     entry.value = std::to_string(number->get());
+  } else if (const auto* part = node.as_floating_point(); part && std::isfinite(part->get())) {
+    std::array<char, 32> digits{};
+    const auto end = std::to_chars(digits.begin(), digits.end(), part->get()).ptr;
+    entry.kind = Kind::Number;
+    entry.value.assign(digits.begin(), end);
   } else if (const auto* flag = node.as_boolean()) {
     entry.kind = Kind::Flag;
     entry.value = flag->get() ? "true" : "false";
@@ -60,62 +70,99 @@ std::string unquoted(std::string_view text, std::size_t line) {
          value + "\"";
 }
 
-// Where a string that begins at `at` ends: behind its last quote, or at the end of its line or of
-// the text, where it has none.
+// Where a string that begins at `at` ends: behind its last quote; npos: its line ends before, or
+// the text.
 std::size_t endOfString(std::string_view text, std::size_t at) {
   const char quote = text[at];
   const std::string three(3, quote);
   const bool lines = text.substr(at, 3) == three;
   const std::string_view close = lines ? std::string_view(three) : text.substr(at, 1);
   for (at += close.size(); at < text.size(); ++at) {
-    if (!lines && text[at] == '\n') return at;
+    if (!lines && text[at] == '\n') break;
     if (quote == '"' && text[at] == '\\') {
       ++at;
     } else if (text.substr(at, close.size()) == close) {
       return at + close.size();
     }
   }
-  return text.size();
+  return std::string_view::npos;
 }
 
-// What has no place in such a file, as "line N: what is wrong"; empty: nothing has. It goes before
-// toml++ 3.3, which is undefined where a character that is no ASCII stands neither in a string nor
-// in a comment, and where a table's name begins as none can.
-std::string misplaced(std::string_view text) {
+bool isAscii(char c) {
+  return static_cast<unsigned char>(c) < 0x80;
+}
+
+// A string, its quotes included, as one of the same value and lines that is ASCII alone. Nothing:
+// it is no UTF-8, or escapes what no string may.
+std::optional<std::string> asAscii(std::string_view string) {
+  if (std::ranges::all_of(string, isAscii)) return std::string(string);
+  const bool literal = string.front() == '\'';
+  const std::size_t quotes = string.substr(0, 3) == std::string(3, string.front()) ? 3 : 1;
+  const std::string_view inner = string.substr(quotes, string.size() - 2 * quotes);
+  const auto points = kj::encodeUtf32(kj::arrayPtr(inner.data(), inner.size()));
+  if (points.hadErrors) return std::nullopt;
+  std::string ascii(quotes, '"');
+  bool escaped = false;  // by a backslash before
+  for (const char32_t point : points) {
+    const bool is = point < 0x80;
+    if (!is && escaped) return std::nullopt;
+    escaped = point == U'\\' && !escaped && !literal;
+    if (is && literal && (point == U'\\' || point == U'"')) ascii += '\\';
+    std::array<char, 11> code{};
+    if (!is) std::snprintf(code.data(), code.size(), "\\U%08X", static_cast<unsigned>(point));
+    ascii += is ? std::string(1, static_cast<char>(point)) : code.data();
+  }
+  return ascii + std::string(quotes, '"');
+}
+
+// The same without comments, in ASCII: toml++ 3.3 is undefined where it meets another character
+// outside of what it takes for a string, and where a table's name begins as none can.
+// InvalidArgument: what has no place in such a file, after "line N: ".
+Result<std::string> plainOf(std::string_view text) {
   constexpr std::string_view kMark = "\xEF\xBB\xBF";  // of UTF-8, which may begin a file
+  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
+  std::string plain;
   std::size_t line = 1;
   bool begun = false;  // the line, by more than blanks
-  const auto here = [&line](const char* what) {
-    return "line " + std::to_string(line) + ": " + what;
+  const auto refuse = [&line](const char* what) {
+    return fail(ErrorCode::InvalidArgument, "line " + std::to_string(line) + ": " + what);
   };
-  for (std::size_t at = text.starts_with(kMark) ? kMark.size() : 0; at < text.size();) {
+  for (std::size_t at = 0; at < text.size();) {
     std::size_t next = at + 1;
-    if (text[at] == '"' || text[at] == '\'') next = endOfString(text, at);
-    if (text[at] == '#') next = std::min(text.find('\n', at), text.size());
-    if (static_cast<unsigned char>(text[at]) >= 0x80) {
-      return here(
+    if (text[at] == '"' || text[at] == '\'') {
+      next = endOfString(text, at);
+      if (next == std::string_view::npos) {
+        return refuse("a text in quotes has no end: close them");
+      }
+      const auto ascii = asAscii(text.substr(at, next - at));
+      if (!ascii) return refuse("a text in quotes is no UTF-8, or escapes what needs none");
+      plain += *ascii;
+    } else if (text[at] == '#') {
+      next = std::min(text.find('\n', at), text.size());
+    } else if (!isAscii(text[at])) {
+      return refuse(
           "a character that is no ASCII stands outside of quotes: put the text in quotes, or take "
           "the character out");
-    }
-    if (text[at] == '[' && !begun) {
-      return here("it begins with '[': there are no tables here, and no lists of lists");
+    } else if (text[at] == '[' && !begun) {
+      return refuse("it begins with '[': there are no tables here, and no lists of lists");
+    } else {
+      plain += text[at];
     }
     begun = text[at] != '\n' && (begun || static_cast<unsigned char>(text[at]) > ' ');
     line += static_cast<std::size_t>(std::ranges::count(text.substr(at, next - at), '\n'));
     at = next;
   }
-  return "";
+  return plain;
 }
 
 }  // namespace
 
 Result<std::vector<TomlEntry>> parseToml(std::string_view text) {
-  if (std::string why = misplaced(text); !why.empty()) {
-    return fail(ErrorCode::InvalidArgument, std::move(why));
-  }
+  const Result<std::string> plain = plainOf(text);
+  if (!plain) return plain.error();
   std::vector<TomlEntry> entries;
   try {
-    const toml::table table = toml::parse(text);
+    const toml::table table = toml::parse(*plain);
     for (const auto& [key, node] : table) {
       TomlEntry& entry = entries.emplace_back();
       entry.key = std::string(key.str());

@@ -16,7 +16,8 @@ struct TomlEntry {
   enum class Kind : std::uint8_t { Text, Number, Flag, Texts, Other };
 
   std::string key;
-  std::string value;  // a number and a flag as they read, texts joined by commas
+  std::string value;  // a number and a flag as they read (a part in its shortest form), texts
+                      // joined by commas
   Kind kind = Kind::Other;
   std::size_t line = 0;  // from 1
 };

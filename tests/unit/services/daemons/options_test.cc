@@ -334,6 +334,13 @@ TEST_F(OptionsTest, SaysWhichLineOfTheFileIsWrongAndWhy) {
       {"config = \"/x\"", "line 1: there is no key config"},
       {"restore = \"/x\"", "line 1: there is no key restore: it is a flag alone, --restore"},
       {"[manager]\npolicy = \"fs\"", "line 1: it begins with '[': there are no tables here"},
+      {"mixed = true\npolicy = \"fs\n", "line 2: a text in quotes has no end"},
+      {"mixed = true\npolicy = it's", "line 2: a text in quotes has no end"},
+      {"policy = -x[\"\u0417\"", "line 1: "},
+      {"policy = \"\xff\"", "line 1: a text in quotes is no UTF-8"},
+      {"policy = \"\\\u0417\"", "line 1: a text in quotes is no UTF-8, or escapes"},
+      {"overcommit = nan", "line 1: overcommit: expected a text in quotes"},
+      {"overcommit = -0.5", "line 1: overcommit: '-0.5' is not valid"},
       {"mixed = true # [\n\t[)]", "line 2: it begins with '['"},
       {"mixed = \"\"\"\n[\"\"\"\n[a]", "line 3: it begins with '['"},
       {"policy = true",
@@ -363,6 +370,9 @@ TEST_F(OptionsTest, SaysWhichLineOfTheFileIsWrongAndWhy) {
     EXPECT_SAYS(line, expected.says);
   }
   EXPECT_TRUE(good({file("\xEF\xBB\xBF# \u0417\nmixed = true # \u00e9")}).mixed) << "in a comment";
+  EXPECT_EQ(good({file("dbfile = '/\u0417\\\"#'")}).dbfile, "/\u0417\\\"#");
+  EXPECT_EQ(good({file("dbfile = \"/\U0001F600\\\\\\\"'\"")}).dbfile, "/\U0001F600\\\"'");
+  EXPECT_EQ(good({file("dbfile = '''\n/\u0417\"\"\"'''")}).dbfile, "/\u0417\"\"\"");
   EXPECT_EQ(good({file("")}).policy, schema::Policy::BEST_EFFORT) << "nothing is said";
   EXPECT_SAYS(refused({file(std::string(70'000, ' '))}), "65536");
   EXPECT_SAYS(refused({"--config=" + folder_ + "/none"}), "No such file");
