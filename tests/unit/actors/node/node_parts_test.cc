@@ -255,7 +255,7 @@ TEST(NodeNumbers, A10_PassAnIncarnationThatAGuestHasMet) {
   EXPECT_EQ(parts.numbers.incarnation(), 1u) << "not yet committed";
   parts.numbers.stored(row);
   EXPECT_EQ(parts.numbers.incarnation(), 8u);
-  EXPECT_EQ(parts.heardBy(parts.attach, Which::INCARNATION_CHOSEN), 1u);
+  EXPECT_EQ(parts.heardBy(parts.attach, Which::INCARNATION_CHOSEN), 2u) << "and at the start";
   EXPECT_EQ(parts.events(), std::vector<std::string>{"incarnation-raised"});
 }
 
