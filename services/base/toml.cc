@@ -66,6 +66,8 @@ std::string unquoted(std::string_view text, std::size_t line) {
   if (equals == std::string_view::npos) return "";
   const std::string value(trimmed(text.substr(equals + 1)));
   if (value.empty() || value.find_first_of("\"'[{") != std::string::npos) return "";
+  if (value == "yes" || value == "True") return "write true for " + value;
+  if (value == "no" || value == "False") return "write false for " + value;
   return "put the value in quotes: " + std::string(trimmed(text.substr(0, equals))) + " = \"" +
          value + "\"";
 }

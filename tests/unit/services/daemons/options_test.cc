@@ -350,6 +350,8 @@ TEST_F(OptionsTest, SaysWhichLineOfTheFileIsWrongAndWhy) {
       {"mixed = true\nmixed = true", "line 2: "},
       {"mixed = true\npolicy: fs", "line 2: "},
       {"policy = fs", "line 1: put the value in quotes: policy = \"fs\""},
+      {"mixed = yes", "line 1: write true for yes"},
+      {"mixed = False", "line 1: write false for False"},
       {"mixed = true\ncards = sim:2x16  # two\n",
        "line 2: put the value in quotes: cards = \"sim:2x16\""},
       {"\x01\xff", "line 1: "},
