@@ -195,6 +195,7 @@ class Parser {
     group("On this node", Daemon::Manager);
     group("Of this node, or of a cluster", Daemon::Either);
     group("Of a cluster", Daemon::Scheduler);
+    lastCounts(app_);
     addExamples(app_, "");
     app_.footer(kFooter);  // last, or every subcommand would show it
   }
@@ -585,6 +586,15 @@ class Parser {
     } else {
       option->check(oneOf(argument.choices()));
     }
+  }
+
+  // Of an option that takes one value and is given twice, as by an alias and by hand.
+  static void lastCounts(CLI::App& app) {
+    for (CLI::Option* option : app.get_options()) {
+      const bool named = !option->get_lnames().empty() || !option->get_snames().empty();
+      if (named && option->get_items_expected_max() == 1) option->take_last();
+    }
+    for (CLI::App* sub : app.get_subcommands({})) lastCounts(*sub);
   }
 
   // What a task asks for, wherever it is to run.

@@ -66,12 +66,18 @@ std::string otherDaemon(const Error& error, const Options& options) {
   }
   if (!error.message.starts_with("unknown command")) return "";
   return "the daemon at " + options.socket +
-         (options.daemon == Daemon::Scheduler ? " is no scheduler" : " is no manager");
+         (options.daemon == Daemon::Scheduler
+              ? " is no scheduler: --server ADDR, or QGPU_SERVER, names one"
+              : " is no manager");
 }
 
 int refused(const Error& error, const Options& options) {
-  std::fprintf(stderr, "qgpuctl: %s (%s)\n", asTyped(error.message).c_str(), errorName(error.code));
   const std::string other = otherDaemon(error, options);
+  // A daemon that has no such command calls it by another name than was typed.
+  if (other.empty() || !error.message.starts_with("unknown command")) {
+    std::fprintf(stderr, "qgpuctl: %s (%s)\n", asTyped(error.message).c_str(),
+                 errorName(error.code));
+  }
   if (!other.empty()) std::fprintf(stderr, "qgpuctl: %s\n", other.c_str());
   return exitWith(Exit::Refused);
 }

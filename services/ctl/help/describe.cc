@@ -26,7 +26,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kExample
     {"certs issue", "certs issue node-7 --san 10.0.0.7"},
     {"certs renew", "certs renew --before 60d"},
     {"certs show", "certs show"},
-    {"join", "join scheduler:12346 --token -"},
+    {"join", "join scheduler:12350 --token -"},
     {"snapshot show", "snapshot show scheduler.snapshot"},
     {"version", "version"},
     {"completion", "completion bash"},

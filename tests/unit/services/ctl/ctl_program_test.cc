@@ -332,7 +332,8 @@ TEST_F(Ctl, WhoMeantAClusterIsToldHowToAskIt) {
   EXPECT_EQ(run({"drain", "node-3"}), 3);
   EXPECT_NE(output.find("of a cluster: --cluster"), std::string::npos) << output;
   EXPECT_EQ(run({"nodes"}), 3);
-  EXPECT_NE(output.find("is no scheduler"), std::string::npos) << output;
+  EXPECT_NE(output.find("is no scheduler: --server"), std::string::npos) << output;
+  EXPECT_EQ(output.find("unknown command"), std::string::npos) << output;
 }
 
 TEST_F(Ctl, EventsAreAskedForUntilTheNewestIsTold) {

@@ -56,6 +56,14 @@ TEST(CtlOptions, TheGeneralOptionsStandBeforeOrAfterTheCommand) {
   }
 }
 
+TEST(CtlOptions, OfAnOptionThatIsGivenTwiceTheLastCounts) {
+  EXPECT_EQ(lineOf(parsed({"submit", "--memory", "1", "--memory", "2"}).ask),
+            lineOf(parsed({"submit", "--memory", "2"}).ask));
+  EXPECT_EQ(
+      parsed({"-o", "json", "cards", "--socket", "/a", "-o", "yaml", "--socket", "/b"}).socket,
+      "/b");
+}
+
 TEST(CtlOptions, WrongUseExitsWith2AndHelpWith0) {
   const std::vector<std::vector<std::string>> wrong = {
       {},
