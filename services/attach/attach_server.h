@@ -74,8 +74,8 @@ class AttachServer final : private RosterPlatform {
   void arrive(Arrival arrival);
 
   // Messages of the node: a task is bound, and gets its pages; its binding is over; the number of
-  // this manager that is in force from now on (HAZARDS 23). The first of these says that the node
-  // has started, and the time of recovery runs from there: until then nobody knows its tasks.
+  // this manager that is in force from now on (HAZARDS 23). The first number says that the
+  // node has started, and the time of recovery runs from there: until then nobody knows its tasks.
   void known(schema::TaskKnown::Reader known);
   void closed(schema::TaskClosed::Reader closed);
   void incarnationChosen(schema::Incarnation::Reader chosen);

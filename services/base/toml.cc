@@ -106,13 +106,16 @@ std::optional<std::string> asAscii(std::string_view string) {
   std::string ascii(quotes, '"');
   bool escaped = false;  // by a backslash before
   for (const char32_t point : points) {
-    const bool is = point < 0x80;
-    if (!is && escaped) return std::nullopt;
-    escaped = point == U'\\' && !escaped && !literal;
-    if (is && literal && (point == U'\\' || point == U'"')) ascii += '\\';
+    if (point < 0x80) {
+      if (literal && (point == U'\\' || point == U'"')) ascii += '\\';
+      ascii += static_cast<char>(point);
+      escaped = point == U'\\' && !escaped && !literal;
+      continue;
+    }
+    if (escaped) return std::nullopt;
     std::array<char, 11> code{};
-    if (!is) std::snprintf(code.data(), code.size(), "\\U%08X", static_cast<unsigned>(point));
-    ascii += is ? std::string(1, static_cast<char>(point)) : code.data();
+    std::snprintf(code.data(), code.size(), "\\U%08X", static_cast<unsigned>(point));
+    ascii += code.data();
   }
   return ascii + std::string(quotes, '"');
 }

@@ -55,6 +55,11 @@ Nanos limitOf(const Options& options) {
   return options.daemon == Daemon::Manager ? kLimit : kClusterLimit;
 }
 
+// The daemon has no such command, and calls it by another name than was typed.
+bool isUnknown(const Error& error) {
+  return error.message.starts_with("unknown command");
+}
+
 // Whom the command may have been meant for instead; empty where nothing speaks for it.
 std::string otherDaemon(const Error& error, const Options& options) {
   const bool target =
@@ -64,7 +69,7 @@ std::string otherDaemon(const Error& error, const Options& options) {
   if (target && node && error.code == ErrorCode::NotFound) {
     return "a card of this node was looked for; of a cluster: --cluster, or --server ADDR";
   }
-  if (!error.message.starts_with("unknown command")) return "";
+  if (!isUnknown(error)) return "";
   return "the daemon at " + options.socket +
          (options.daemon == Daemon::Scheduler
               ? " is no scheduler: --server ADDR, or QGPU_SERVER, names one"
@@ -73,8 +78,7 @@ std::string otherDaemon(const Error& error, const Options& options) {
 
 int refused(const Error& error, const Options& options) {
   const std::string other = otherDaemon(error, options);
-  // A daemon that has no such command calls it by another name than was typed.
-  if (other.empty() || !error.message.starts_with("unknown command")) {
+  if (!isUnknown(error)) {
     std::fprintf(stderr, "qgpuctl: %s (%s)\n", asTyped(error.message).c_str(),
                  errorName(error.code));
   }

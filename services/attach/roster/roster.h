@@ -173,8 +173,8 @@ class Roster {
   Roster(const Roster&) = delete;
   Roster& operator=(const Roster&) = delete;
 
-  // --- the restart: first expect() for each listed process that lives, and a timer for the time of
-  // recovery begins ---
+  // --- the restart: first expect() for each listed process that lives; a timer for the time of
+  // recovery begins once the node has started, by the first incarnationChosen() ---
   void expect(AttachedEntry process);
   void expectedDied(const AttachedEntry& process);
   void recoveryOver();
